@@ -1,0 +1,1 @@
+//! A strict simulation of GARM, for tests, the demo and people who build images.
