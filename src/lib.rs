@@ -1,1 +1,7 @@
 //! garm-bootstrap.
+
+pub mod exit;
+pub mod host;
+pub mod secret;
+pub mod text;
+pub mod timeline;

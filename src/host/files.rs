@@ -1,0 +1,136 @@
+//! Files written whole or not at all, and folders with an owner and a mode.
+//!
+//! Owns: the one way in which this program replaces a file. Must not: follow a symbolic link that
+//! somebody put where the file is to be.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::geteuid;
+
+use super::users::Account;
+
+#[derive(Debug, thiserror::Error)]
+pub enum FilesError {
+    #[error("write {}: {source}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("make the folder {}: {source}", path.display())]
+    MakeDir { path: PathBuf, source: io::Error },
+    #[error("use the folder {}: it belongs to uid {owner} with mode {mode:o}, so others could change it", path.display())]
+    NotPrivate { path: PathBuf, owner: u32, mode: u32 },
+}
+
+/// Replaces the file at `path` in one step; it is synced, has `mode`, and belongs to `owner` if one is
+/// given and we may give files away.
+pub fn write_atomic(
+    path: &Path,
+    contents: &[u8],
+    mode: u32,
+    owner: Option<&Account>,
+) -> Result<(), FilesError> {
+    let error = |source| FilesError::Write { path: path.to_owned(), source };
+    let temp = temp_name(path);
+    let write = || -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temp)?;
+        file.write_all(contents)?;
+        give_to(&file, owner)?;
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        file.sync_all()?;
+        fs::rename(&temp, path)?;
+        path.parent().map_or(Ok(()), sync_dir)
+    };
+    write().map_err(|source| {
+        let _ = fs::remove_file(&temp);
+        error(source)
+    })
+}
+
+/// Makes `path` and its missing parents; it gets `mode`, and must then be a folder that belongs to us
+/// (or root) and that nobody else may write to.
+pub fn private_dir(path: &Path, mode: u32) -> Result<(), FilesError> {
+    let error = |source| FilesError::MakeDir { path: path.to_owned(), source };
+    match DirBuilder::new().recursive(true).mode(mode).create(path) {
+        Err(source) if !path.is_dir() => return Err(error(source)),
+        _ => {}
+    }
+    let meta = fs::symlink_metadata(path).map_err(error)?;
+    let ours = meta.uid() == geteuid().as_raw() || meta.uid() == 0;
+    if !meta.is_dir() || !ours || meta.mode() & 0o022 != 0 {
+        return Err(FilesError::NotPrivate {
+            path: path.to_owned(),
+            owner: meta.uid(),
+            mode: meta.mode() & 0o7777,
+        });
+    }
+    Ok(())
+}
+
+/// Makes `path` and its missing parents; each one made belongs to `owner`.
+pub fn owned_dir(path: &Path, owner: Option<&Account>) -> Result<(), FilesError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent() {
+        owned_dir(parent, owner)?;
+    }
+    let make = || -> io::Result<()> {
+        fs::create_dir(path)?;
+        give_to(&File::open(path)?, owner)
+    };
+    make().map_err(|source| FilesError::MakeDir { path: path.to_owned(), source })
+}
+
+/// Gives an open file to `owner`; only root can, and for anyone else the file is the owner's already.
+pub fn give_to(file: &File, owner: Option<&Account>) -> io::Result<()> {
+    match owner {
+        Some(owner) if geteuid().is_root() => fchown(file, Some(owner.uid), Some(owner.gid)),
+        _ => Ok(()),
+    }
+}
+
+pub fn sync_dir(path: &Path) -> io::Result<()> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    File::open(path)?.sync_all()
+}
+
+fn temp_name(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}", std::process::id()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_with_its_mode_and_no_temp_file_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        write_atomic(&path, b"one", 0o644, None).unwrap();
+        write_atomic(&path, b"two", 0o600, None).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_symlink_at_the_files_place_is_replaced_and_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (victim, path) = (dir.path().join("victim"), dir.path().join("f"));
+        fs::write(&victim, "untouched").unwrap();
+        std::os::unix::fs::symlink(&victim, &path).unwrap();
+        write_atomic(&path, b"new", 0o600, None).unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), b"untouched");
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_to_is_not_private() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let error = private_dir(dir.path(), 0o700).unwrap_err();
+        assert!(matches!(error, FilesError::NotPrivate { .. }), "{error}");
+    }
+}

@@ -1,0 +1,11 @@
+//! The machine underneath: users, processes, files, facts about the operating system.
+//!
+//! Owns: every call that asks or changes the host outside of HTTP. Must not: know GARM, a runner or a
+//! boot phase.
+
+pub mod elf;
+pub mod files;
+pub mod memory;
+pub mod os;
+pub mod process;
+pub mod users;

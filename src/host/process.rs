@@ -1,0 +1,235 @@
+//! The one place that starts programs.
+//!
+//! Owns: what a child inherits. That is nothing by accident: its environment is exactly what
+//! [`Program`] holds, its stdin is `/dev/null`, its signal dispositions are the default ones and its
+//! mask is empty (a child that inherits an ignored SIGINT can never be stopped with it), it leads a
+//! process group of its own, and it runs as [`Program::user`] with that user's groups.
+//! Must not: use PR_SET_PDEATHSIG (it fires when the spawning *thread* ends, and tokio's come and go).
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::{Gid, Pid, Uid};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+use super::users::Account;
+use crate::text::Tail;
+
+/// How long a stopped program may take to end by itself before it is killed.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long the output of an ended program is still awaited: something it left running in the
+/// background may hold the pipe open for ever.
+const LAST_WORDS: Duration = Duration::from_millis(300);
+
+/// A program with everything that it is to have, and nothing else.
+#[derive(Debug, Clone)]
+pub struct Program {
+    pub path: PathBuf,
+    pub args: Vec<OsString>,
+    /// The whole environment of the child. May hold secrets; `args` must not.
+    pub env: Vec<(OsString, OsString)>,
+    pub dir: PathBuf,
+    /// `None`: as ourselves.
+    pub user: Option<Account>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    #[error("start {}: {}", path.display(), start_hint(source))]
+    Start { path: PathBuf, source: io::Error },
+    #[error("wait for {}: {source}", path.display())]
+    Wait { path: PathBuf, source: io::Error },
+    #[error("run {}: it did not end within {} s and was stopped", path.display(), limit.as_secs())]
+    TimedOut { path: PathBuf, limit: Duration, output: String },
+    #[error("run {}: told to stop", path.display())]
+    Cancelled { path: PathBuf },
+}
+
+/// How a program ended, and the beginning and end of what it printed (stdout and stderr as they came).
+#[derive(Debug)]
+pub struct Finished {
+    pub status: ExitStatus,
+    pub output: Tail,
+}
+
+impl Program {
+    /// Starts the program with both outputs piped.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that spawns")]
+    pub fn spawn(&self) -> Result<Child, ProcessError> {
+        let mut command = Command::new(&self.path);
+        command
+            .args(&self.args)
+            .env_clear()
+            .envs(self.env.iter().map(|(k, v)| (k, v)))
+            .current_dir(&self.dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        before_exec(&mut command, self.user.as_ref());
+        command.spawn().map_err(|source| ProcessError::Start { path: self.path.clone(), source })
+    }
+
+    /// Runs the program to its end, or ends its whole process group when `limit` has passed or
+    /// `cancel` is called.
+    pub async fn run(
+        &self,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<Finished, ProcessError> {
+        let path = || self.path.clone();
+        let mut child = self.spawn()?;
+        let group = Group::of(&child);
+        let mut output = Output::of(&mut child);
+        let ended = tokio::select! {
+            ended = output.drain_until(child.wait()) => ended,
+            () = tokio::time::sleep(limit) => {
+                group.end(&mut child).await;
+                return Err(ProcessError::TimedOut { path: path(), limit, output: output.tail.text() });
+            }
+            () = cancel.cancelled() => {
+                group.end(&mut child).await;
+                return Err(ProcessError::Cancelled { path: path() });
+            }
+        };
+        let status = ended.map_err(|source| ProcessError::Wait { path: path(), source })?;
+        // What it left in its group has no business after it; the pipe is free then, too.
+        group.signal(Signal::SIGKILL);
+        let _ = tokio::time::timeout(LAST_WORDS, output.drain()).await;
+        Ok(Finished { status, output: output.tail })
+    }
+}
+
+/// The process group that a child of [`Program::spawn`] leads.
+#[derive(Debug, Clone, Copy)]
+pub struct Group(Option<Pid>);
+
+impl Group {
+    pub fn of(child: &Child) -> Self {
+        Self(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw))
+    }
+
+    /// Sends `signal` to every process of the group; whether there was one left to get it.
+    pub fn signal(self, signal: Signal) -> bool {
+        self.0.is_some_and(|group| killpg(group, signal).is_ok())
+    }
+
+    /// Sends `signal` to the leader alone.
+    pub fn signal_leader(self, signal: Signal) -> bool {
+        self.0.is_some_and(|leader| nix::sys::signal::kill(leader, signal).is_ok())
+    }
+
+    /// Whether a process of the group is alive (or not yet reaped).
+    pub fn is_alive(self) -> bool {
+        self.0.is_some_and(|group| killpg(group, None) != Err(Errno::ESRCH))
+    }
+
+    /// SIGTERM, and SIGKILL after [`GRACE`], to the group; returns when its leader is reaped.
+    async fn end(self, child: &mut Child) {
+        self.signal(Signal::SIGTERM);
+        let _ = tokio::time::timeout(GRACE, child.wait()).await;
+        self.signal(Signal::SIGKILL);
+        let _ = child.wait().await;
+    }
+}
+
+/// Both outputs of a child, read into one tail.
+struct Output {
+    stdout: Option<tokio::process::ChildStdout>,
+    stderr: Option<tokio::process::ChildStderr>,
+    tail: Tail,
+}
+
+impl Output {
+    fn of(child: &mut Child) -> Self {
+        Self { stdout: child.stdout.take(), stderr: child.stderr.take(), tail: Tail::default() }
+    }
+
+    /// Reads whatever comes until `end` is there.
+    async fn drain_until<T>(&mut self, end: impl Future<Output = T>) -> T {
+        tokio::pin!(end);
+        tokio::select! {
+            ended = &mut end => return ended,
+            () = self.drain() => {}
+        }
+        end.await
+    }
+
+    /// Reads until both outputs are closed.
+    async fn drain(&mut self) {
+        let (mut out, mut err) = ([0; 4096], [0; 4096]);
+        while self.stdout.is_some() || self.stderr.is_some() {
+            tokio::select! {
+                n = read(&mut self.stdout, &mut out) => self.tail.push(&out[..n]),
+                n = read(&mut self.stderr, &mut err) => self.tail.push(&err[..n]),
+            }
+        }
+    }
+}
+
+/// The next bytes of `from`, which becomes `None` at its end; pending for ever after that.
+async fn read(from: &mut Option<impl AsyncRead + Unpin>, into: &mut [u8]) -> usize {
+    let Some(open) = from else { return std::future::pending().await };
+    let count = open.read(into).await.unwrap_or(0);
+    if count == 0 {
+        *from = None;
+    }
+    count
+}
+
+/// What the child does between fork and exec.
+#[expect(unsafe_code, reason = "the only way to reset signals and drop to another user")]
+fn before_exec(command: &mut Command, user: Option<&Account>) {
+    let user = user.map(|u| {
+        let groups: Vec<Gid> = u.groups.iter().copied().map(Gid::from_raw).collect();
+        (Uid::from_raw(u.uid), Gid::from_raw(u.gid), groups)
+    });
+    let prepare = move || {
+        reset_signals()?;
+        if let Some((uid, gid, groups)) = &user {
+            nix::unistd::setgroups(groups)?;
+            nix::unistd::setgid(*gid)?;
+            nix::unistd::setuid(*uid)?;
+        }
+        Ok(())
+    };
+    // SAFETY: the closure allocates nothing and calls only async-signal-safe functions (sigaction,
+    // sigprocmask, setgroups, setgid, setuid), as is required between fork and exec.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Every signal gets its default disposition and none is blocked.
+#[expect(
+    unsafe_code,
+    reason = "sigaction is unsafe for the sake of handlers; these are default ones"
+)]
+pub(crate) fn reset_signals() -> io::Result<()> {
+    use nix::sys::signal::{SigHandler, SigSet, signal};
+    for sig in Signal::iterator().filter(|s| !matches!(s, Signal::SIGKILL | Signal::SIGSTOP)) {
+        // SAFETY: SIG_DFL installs no code of ours.
+        unsafe { signal(sig, SigHandler::SigDfl) }?;
+    }
+    SigSet::empty().thread_set_mask()?;
+    Ok(())
+}
+
+/// Why a program could not be started, in words that lead to the cause.
+fn start_hint(error: &io::Error) -> String {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOENT) => {
+            "no such file, or the interpreter or dynamic loader that it names is missing".to_owned()
+        }
+        Some(Errno::ENOEXEC) => "not a program for this machine (wrong architecture?)".to_owned(),
+        Some(Errno::EACCES) => {
+            "permission denied (not executable, or its file system is mounted noexec)".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}

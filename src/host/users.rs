@@ -1,0 +1,143 @@
+//! Accounts, read from `/etc/passwd` and `/etc/group` themselves.
+//!
+//! Must not: go through NSS. A static binary cannot load NSS modules safely, and the accounts that a
+//! runner image makes are in those two files.
+
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{getgid, getgroups, getuid};
+
+/// Who a process runs as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// The login name; `uid-<number>` where no passwd entry exists (a container with a random uid).
+    pub name: String,
+    pub uid: u32,
+    pub gid: u32,
+    /// Supplementary groups, the primary one included.
+    pub groups: Vec<u32>,
+    /// `None` where no passwd entry exists.
+    pub home: Option<PathBuf>,
+    pub shell: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum UsersError {
+    #[error("find the user \"{name}\": no such user in {}", passwd.display())]
+    Unknown { name: String, passwd: PathBuf },
+    #[error("read {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+}
+
+impl Account {
+    /// The account called `name`; a number is taken as a uid.
+    pub fn find(name: &str) -> Result<Self, UsersError> {
+        Self::find_in(Path::new("/etc"), name)
+    }
+
+    /// The account that this process runs as, passwd entry or not.
+    pub fn current() -> Self {
+        let uid = getuid().as_raw();
+        Self::find(&uid.to_string()).unwrap_or_else(|_| Self {
+            name: format!("uid-{uid}"),
+            uid,
+            gid: getgid().as_raw(),
+            groups: getgroups()
+                .map(|gs| gs.iter().map(|g| g.as_raw()).collect())
+                .unwrap_or_default(),
+            home: None,
+            shell: PathBuf::from("/bin/sh"),
+        })
+    }
+
+    pub fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
+    fn find_in(etc: &Path, name: &str) -> Result<Self, UsersError> {
+        let passwd = etc.join("passwd");
+        let number: Option<u32> = name.parse().ok();
+        let entries = read(&passwd)?;
+        let fields = entries
+            .lines()
+            .map(|line| line.split(':').collect::<Vec<_>>())
+            .filter(|f| f.len() >= 7)
+            .find(|f| f[0] == name || number.is_some_and(|n| f[2].parse() == Ok(n)))
+            .ok_or_else(|| UsersError::Unknown { name: name.to_owned(), passwd: passwd.clone() })?;
+        let (Ok(uid), Ok(gid)) = (fields[2].parse(), fields[3].parse()) else {
+            return Err(UsersError::Unknown { name: name.to_owned(), passwd });
+        };
+        let shell = if fields[6].is_empty() { "/bin/sh" } else { fields[6] };
+        Ok(Self {
+            name: fields[0].to_owned(),
+            uid,
+            gid,
+            groups: groups_of(etc, fields[0], gid),
+            home: Some(PathBuf::from(fields[5])),
+            shell: PathBuf::from(shell),
+        })
+    }
+}
+
+/// All groups of the user, `primary` first; an unreadable group file leaves the primary one.
+fn groups_of(etc: &Path, user: &str, primary: u32) -> Vec<u32> {
+    let mut groups = vec![primary];
+    for line in read(&etc.join("group")).unwrap_or_default().lines() {
+        let mut fields = line.split(':').skip(2);
+        let gid = fields.next().and_then(|gid| gid.parse().ok());
+        let members = fields.next().unwrap_or_default();
+        if let Some(gid) = gid
+            && members.split(',').any(|m| m == user)
+            && !groups.contains(&gid)
+        {
+            groups.push(gid);
+        }
+    }
+    groups
+}
+
+fn read(path: &Path) -> Result<String, UsersError> {
+    std::fs::read(path)
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .map_err(|source| UsersError::Read { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn etc() -> tempfile::TempDir {
+        let etc = tempfile::tempdir().unwrap();
+        std::fs::write(
+            etc.path().join("passwd"),
+            "root:x:0:0:root:/root:/bin/bash\nci:x:1001:1001:CI:/srv/ci:/bin/zsh\nbad:x:y:z:a:b:c\n",
+        )
+        .unwrap();
+        std::fs::write(
+            etc.path().join("group"),
+            "root:x:0:\ndocker:x:990:someone,ci\nci:x:1001:\nkvm:x:991:cicero\n",
+        )
+        .unwrap();
+        etc
+    }
+
+    #[test]
+    fn an_account_is_found_by_name_and_by_number_with_its_groups() {
+        let etc = etc();
+        let by_name = Account::find_in(etc.path(), "ci").unwrap();
+        assert_eq!(by_name, Account::find_in(etc.path(), "1001").unwrap());
+        assert_eq!(by_name.groups, [1001, 990]);
+        assert_eq!(by_name.home.as_deref(), Some(Path::new("/srv/ci")));
+    }
+
+    #[test]
+    fn an_unknown_user_is_named_in_the_error() {
+        let error = Account::find_in(etc().path(), "nobody-here").unwrap_err().to_string();
+        assert!(error.starts_with("find the user \"nobody-here\": no such user in"), "{error}");
+    }
+
+    #[test]
+    fn a_broken_entry_is_not_taken_for_root() {
+        assert!(Account::find_in(etc().path(), "bad").is_err());
+    }
+}
