@@ -1,0 +1,4 @@
+//! GitHub's actions/runner.
+
+pub mod configure;
+pub mod files;

@@ -1,0 +1,220 @@
+//! The instance API, one function per endpoint.
+//!
+//! The token is attached here and nowhere else, so it goes to the metadata and the callback URL only.
+//! Reads are retried within the boot's patience; what a status means for the boot is the caller's.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde::Serialize;
+use url::Url;
+
+use super::Claims;
+use super::metadata::{CertBundle, RunnerMetadata};
+use crate::http::{Http, HttpError, Patience, Policy, display_url, retry};
+use crate::secret::Secret;
+
+/// How often a connection may be closed without an answer before `runner-metadata` is taken for the
+/// endpoint that a GARM bug breaks (garm-protocol §9, bug 1): four attempts, under four seconds.
+const METADATA_DROPS: u32 = 4;
+
+/// Where GARM is, and what opens its door.
+#[derive(Debug, Clone)]
+pub struct Access {
+    /// `…/api/v1/metadata`, without a slash at the end.
+    pub metadata: Url,
+    /// `…/api/v1/callbacks`, without `/status` and without a slash at the end.
+    pub callback: Url,
+    pub token: Secret,
+    pub claims: Claims,
+}
+
+/// What became of `idle`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IdleOutcome {
+    Accepted,
+    /// 401: GARM has it already (a reply was lost), or a job was faster.
+    Known,
+    /// 400 with and without the agent id; the text is GARM's.
+    Refused(String),
+}
+
+/// The instance API of one GARM, for one instance.
+#[derive(Debug, Clone)]
+pub struct Garm {
+    http: Http,
+    access: Access,
+    patience: Patience,
+}
+
+/// Body of `POST {callback}/status`.
+#[derive(Debug, Clone, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the field's name is GARM's")]
+pub(super) struct Status<'a> {
+    pub(super) status: &'a str,
+    pub(super) message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) agent_id: Option<u64>,
+}
+
+/// Body of `POST {callback}/system-info`.
+#[derive(Debug, Clone, Serialize)]
+struct SystemInfo<'a> {
+    os_name: &'a str,
+    os_version: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_id: Option<u64>,
+}
+
+impl Access {
+    pub fn new(metadata: &Url, callback: &Url, token: Secret) -> Self {
+        let claims = Claims::read(token.expose());
+        Self {
+            metadata: without_suffix(metadata, &[]),
+            callback: without_suffix(callback, &["/status", "/system-info"]),
+            token,
+            claims,
+        }
+    }
+}
+
+impl Garm {
+    pub fn new(http: Http, access: Access, patience: Patience) -> Self {
+        Self { http, access, patience }
+    }
+
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    pub fn patience(&self) -> &Patience {
+        &self.patience
+    }
+
+    /// `GET runner-metadata`. Gives up early when the connection is dropped every time.
+    pub async fn runner_metadata(&self) -> Result<RunnerMetadata, HttpError> {
+        let policy = Policy { drops: Some(METADATA_DROPS), ..Policy::default() };
+        let body = self.read("runner-metadata", &policy).await?;
+        serde_json::from_slice(&body).map_err(|why| HttpError::Unexpected {
+            method: Method::GET,
+            url: display_url(&append(&self.access.metadata, "runner-metadata")),
+            expected: "runner metadata",
+            why: why.to_string(),
+        })
+    }
+
+    /// `GET credentials/<name>`: a JIT file, byte for byte; `name` is without its leading dot.
+    pub async fn credential(&self, name: &str) -> Result<Vec<u8>, HttpError> {
+        self.read(&format!("credentials/{name}"), &Policy::default()).await.map(Vec::from)
+    }
+
+    /// `GET runner-registration-token`: handed out once per instance.
+    pub async fn registration_token(&self) -> Result<Secret, HttpError> {
+        let path = "runner-registration-token";
+        let body = self.read(path, &Policy::default()).await?;
+        let text = String::from_utf8_lossy(&body);
+        let token = text.trim().trim_matches('"');
+        if token.is_empty() || token.len() > 1024 || token.contains(['<', ' ', '\n']) {
+            return Err(HttpError::Unexpected {
+                method: Method::GET,
+                url: display_url(&append(&self.access.metadata, path)),
+                expected: "a registration token",
+                why: format!("{} bytes of something else", body.len()),
+            });
+        }
+        Ok(Secret::new(token))
+    }
+
+    /// `GET system/cert-bundle`: the forge's own authorities, as PEM texts; none where it has none.
+    pub async fn cert_bundle(&self) -> Result<Vec<String>, HttpError> {
+        let body = self.read("system/cert-bundle", &Policy::default()).await?;
+        // A bundle that cannot be read is not worth a boot; a TLS error will name the real trouble.
+        let bundle: CertBundle = serde_json::from_slice(&body).unwrap_or_default();
+        Ok(bundle.root_certificates.into_values().collect())
+    }
+
+    /// `POST system-info`: the one call that may fail without harm.
+    pub async fn system_info(
+        &self,
+        os: &crate::host::os::Os,
+        agent_id: Option<u64>,
+    ) -> Result<(), HttpError> {
+        let info = SystemInfo { os_name: &os.name, os_version: &os.version, agent_id };
+        let patience = self.patience.at_most(Duration::from_secs(15));
+        retry::run("system-info", &Policy::default(), &patience, || self.post("system-info", &info))
+            .await
+    }
+
+    /// One attempt at `POST status`; the reporter has rules of its own for another one.
+    pub(super) async fn status(&self, status: &Status<'_>) -> Result<(), HttpError> {
+        self.post("status", status).await
+    }
+
+    async fn post(&self, path: &str, body: &impl Serialize) -> Result<(), HttpError> {
+        let url = append(&self.access.callback, path);
+        let json = serde_json::to_vec(body).unwrap_or_default();
+        let request = self
+            .http
+            .request(Method::POST, url)
+            .bearer_auth(self.access.token.expose())
+            .header(reqwest::header::CONTENT_TYPE, "application/json")
+            .body(json);
+        self.http.fetch(request).await.map(|_| ())
+    }
+
+    async fn read(&self, path: &str, policy: &Policy) -> Result<bytes::Bytes, HttpError> {
+        let url = append(&self.access.metadata, path);
+        let attempt = || async {
+            let request =
+                self.http.request(Method::GET, url.clone()).bearer_auth(self.access.token.expose());
+            tokio::select! {
+                reply = self.http.fetch(request) => reply.map(|reply| reply.body),
+                () = self.patience.cancel.cancelled() => {
+                    Err(HttpError::Cancelled { method: Method::GET, url: display_url(&url) })
+                }
+            }
+        };
+        retry::run(path, policy, &self.patience, attempt).await
+    }
+}
+
+/// `base` with `path` appended to its own path.
+fn append(base: &Url, path: &str) -> Url {
+    let mut url = base.clone();
+    url.set_path(&format!("{}/{path}", base.path().trim_end_matches('/')));
+    url
+}
+
+/// `url` as a base: people write it with and without slashes and endpoint names at its end, and an
+/// unclean path costs a POST its body (garm-protocol §5).
+fn without_suffix(url: &Url, suffixes: &[&str]) -> Url {
+    let mut path = url.path().trim_end_matches('/');
+    for suffix in suffixes {
+        path = path.strip_suffix(suffix).unwrap_or(path).trim_end_matches('/');
+    }
+    let path = path.to_owned();
+    let mut url = url.clone();
+    url.set_path(&path);
+    url.set_query(None);
+    url.set_fragment(None);
+    url
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_with_and_without_their_endings() {
+        let metadata = Url::parse("http://g/api/v1/metadata//").unwrap();
+        for written in ["/callbacks", "/callbacks/", "/callbacks/status", "/callbacks/status/"] {
+            let callback = Url::parse(&format!("http://g/api/v1{written}")).unwrap();
+            let access = Access::new(&metadata, &callback, Secret::new("t"));
+            assert_eq!(
+                append(&access.callback, "status").as_str(),
+                "http://g/api/v1/callbacks/status"
+            );
+            assert_eq!(access.metadata.as_str(), "http://g/api/v1/metadata");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! What is said to GARM, and what GARM says.
+//!
+//! Owns: the instance token and the two URLs that it may go to, the wire types of the instance API, and
+//! the order and number of status messages. Must not: know how a runner is fetched or run.
+//! Source of every shape and rule: the recorded protocol of GARM v0.1.2 to v0.2 and main.
+
+mod api;
+mod claims;
+mod metadata;
+mod report;
+
+pub use api::{Access, Garm, IdleOutcome};
+pub use claims::Claims;
+pub use metadata::{RunnerMetadata, Tools};
+pub use report::{FirstContact, Reporter};

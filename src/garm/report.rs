@@ -1,0 +1,322 @@
+//! The status queue: what GARM is told, in which order, and how often.
+//!
+//! Theory of operation. One task sends; everyone else leaves a message with it. A status never holds
+//! the boot up, so `installing` is fire and forget, and while GARM is away a newer message replaces the
+//! one that still waits. The terminal status (`idle` or `failed`) is different: its sender waits until it
+//! is delivered or the patience given with it ends.
+//!
+//! Invariants:
+//! - `installing` is the first status ([`Reporter::first_contact`]), for GARM takes `idle` only after it.
+//! - At most one terminal status is begun; whatever is said after it is dropped.
+//! - At most [`INSTALLING_LIMIT`] `installing` and one terminal status are sent: GARM keeps 30 rows per
+//!   instance and prunes them at random, so that more would cost the last one (garm-protocol §5.3).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::api::{Garm, IdleOutcome, Status};
+use crate::http::retry::{self, Verdict};
+use crate::http::{HttpError, Patience, Policy};
+use crate::text;
+
+const INSTALLING_LIMIT: u32 = 10;
+/// Longest message in characters: GARM stores any length, people read the first lines.
+const MESSAGE_LIMIT: usize = 2000;
+/// How long 401 may mean at first contact that GARM has not moved the instance on yet.
+const FIRST_CONTACT_WINDOW: Duration = Duration::from_secs(8);
+/// How long a terminal status waits for an `installing` that is under way.
+const OVERTAKE_AFTER: Duration = Duration::from_secs(2);
+
+/// How GARM answered the first `installing`, when it did not take it.
+#[derive(Debug, thiserror::Error)]
+pub enum FirstContact {
+    #[error("introduce this instance: GARM does not know it (any more): {0}")]
+    Superseded(HttpError),
+    #[error("introduce this instance: {0}")]
+    Refused(HttpError),
+    #[error("reach GARM: {0}")]
+    Unreachable(HttpError),
+}
+
+/// The sender's door. Cloning gives another handle on the same queue.
+#[derive(Debug, Clone)]
+pub struct Reporter {
+    garm: Garm,
+    queue: Arc<Queue>,
+    gone: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: std::sync::Mutex<Waiting>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    installing: Option<String>,
+    terminal: Option<Terminal>,
+    /// A terminal status was ordered; nothing may follow it.
+    closed: bool,
+}
+
+#[derive(Debug)]
+enum Terminal {
+    Idle {
+        message: String,
+        agent_id: Option<u64>,
+        patience: Patience,
+        done: oneshot::Sender<Result<IdleOutcome, HttpError>>,
+    },
+    Failed {
+        message: String,
+        patience: Patience,
+        done: oneshot::Sender<Result<(), HttpError>>,
+    },
+}
+
+impl Reporter {
+    /// Starts the sending task on the current runtime.
+    pub fn start(garm: Garm) -> Self {
+        let reporter = Self { garm, queue: Arc::default(), gone: CancellationToken::new() };
+        tokio::spawn(Sender { reporter: reporter.clone(), sent: 0 }.run());
+        reporter
+    }
+
+    /// Says `installing` for the first time and waits for the answer: it tells whether the token is
+    /// good. 401 is believed only when it stays; GARM may not have moved the instance on yet.
+    pub async fn first_contact(&self, message: &str) -> Result<(), FirstContact> {
+        let status = Status { status: "installing", message, agent_id: None };
+        let patience = self.garm.patience();
+        let post = || async {
+            retry::run("installing", &Policy::default(), patience, || {
+                self.attempt(&status, patience)
+            })
+            .await
+        };
+        let window = patience.at_most(FIRST_CONTACT_WINDOW);
+        let mut pause = Duration::from_millis(200);
+        let error = loop {
+            let error = match post().await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            if error.status() != Some(401) || !window.pause(pause).await {
+                break error;
+            }
+            info!("GARM does not know this instance yet (401); asking again");
+            pause = (pause * 2).min(Duration::from_millis(1500));
+        };
+        Err(match error.status() {
+            Some(401) => FirstContact::Superseded(error),
+            Some(_) if retry::verdict(&error) == Verdict::Final => FirstContact::Refused(error),
+            _ => FirstContact::Unreachable(error),
+        })
+    }
+
+    /// Leaves an `installing` message to be sent when its turn comes.
+    pub fn installing(&self, message: impl Into<String>) {
+        let message = message.into();
+        debug!("{message}");
+        self.queue.change(|waiting| {
+            if !waiting.closed {
+                waiting.installing = Some(message);
+            }
+        });
+    }
+
+    /// Delivers `idle`. Fails only when GARM could not be asked before `patience` ended.
+    pub async fn idle(
+        &self,
+        message: String,
+        agent_id: Option<u64>,
+        patience: Patience,
+    ) -> Result<IdleOutcome, HttpError> {
+        let (done, delivered) = oneshot::channel();
+        self.order(Terminal::Idle { message, agent_id, patience, done });
+        // The sender is gone or was told something terminal before: GARM knows what it knows.
+        delivered.await.unwrap_or(Ok(IdleOutcome::Known))
+    }
+
+    /// Delivers `failed`; `Ok` also when GARM would not hear it any more (401).
+    pub async fn failed(&self, message: &str, patience: Patience) -> Result<(), HttpError> {
+        let (done, delivered) = oneshot::channel();
+        let message = text::shorten(&text::readable(message.as_bytes()), MESSAGE_LIMIT);
+        self.order(Terminal::Failed { message, patience, done });
+        delivered.await.unwrap_or(Ok(()))
+    }
+
+    /// Cancelled when GARM answers 401 to an `installing` after the first one: it has deleted the
+    /// instance or made another attempt at it.
+    pub fn gone(&self) -> &CancellationToken {
+        &self.gone
+    }
+
+    fn order(&self, terminal: Terminal) {
+        self.queue.change(|waiting| {
+            // A second terminal status is dropped here, and with it the channel its sender waits on.
+            if !waiting.closed {
+                waiting.closed = true;
+                waiting.installing = None;
+                waiting.terminal = Some(terminal);
+            }
+        });
+    }
+
+    /// One attempt that ends early when told to stop.
+    async fn attempt(&self, status: &Status<'_>, patience: &Patience) -> Result<(), HttpError> {
+        tokio::select! {
+            result = self.garm.status(status) => result,
+            () = patience.cancel.cancelled() => Err(HttpError::Cancelled {
+                method: reqwest::Method::POST,
+                url: crate::http::display_url(&self.garm.access().callback),
+            }),
+        }
+    }
+}
+
+impl Queue {
+    fn change<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
+        let mut waiting = self.waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let result = change(&mut waiting);
+        self.changed.notify_waiters();
+        self.changed.notify_one();
+        result
+    }
+
+    fn look<T>(&self, look: impl FnOnce(&mut Waiting) -> T) -> T {
+        look(&mut self.waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// Returns when something terminal has been ordered.
+    async fn terminal(&self) {
+        while !self.look(|waiting| waiting.terminal.is_some()) {
+            self.changed.notified().await;
+        }
+    }
+}
+
+/// The task that sends.
+struct Sender {
+    reporter: Reporter,
+    sent: u32,
+}
+
+impl Sender {
+    async fn run(mut self) {
+        loop {
+            let (terminal, installing) =
+                self.reporter.queue.look(|w| (w.terminal.take(), w.installing.take()));
+            match (terminal, installing) {
+                (Some(Terminal::Idle { message, agent_id, patience, done }), _) => {
+                    let _ = done.send(self.idle(&message, agent_id, &patience).await);
+                    return;
+                }
+                (Some(Terminal::Failed { message, patience, done }), _) => {
+                    let _ = done.send(self.failed(&message, &patience).await);
+                    return;
+                }
+                (None, Some(message)) => self.installing(message).await,
+                (None, None) => self.reporter.queue.changed.notified().await,
+            }
+        }
+    }
+
+    /// Sends `message`, or the newest one that comes while GARM is away.
+    async fn installing(&mut self, mut message: String) {
+        if self.sent >= INSTALLING_LIMIT {
+            return;
+        }
+        self.sent += 1;
+        let patience = self.reporter.garm.patience().clone();
+        let mut pause = Duration::from_millis(500);
+        loop {
+            let status = Status { status: "installing", message: &message, agent_id: None };
+            let queue = &self.reporter.queue;
+            let result = tokio::select! {
+                result = self.reporter.attempt(&status, &patience) => result,
+                () = async { queue.terminal().await; tokio::time::sleep(OVERTAKE_AFTER).await } => return,
+            };
+            let Err(error) = result else { return };
+            if error.status() == Some(401) {
+                warn!("GARM does not know this instance any more: {error}");
+                return self.reporter.gone.cancel();
+            }
+            if retry::verdict(&error) == Verdict::Final {
+                return warn!("GARM did not take the status \"installing\": {error}");
+            }
+            info!("status \"installing\": {error}; trying again");
+            let newer = tokio::select! {
+                () = queue.terminal() => return,
+                go_on = patience.pause(pause) => {
+                    if !go_on {
+                        return;
+                    }
+                    queue.look(|w| w.installing.take())
+                }
+            };
+            message = newer.unwrap_or(message);
+            pause = (pause * 2).min(Duration::from_secs(30));
+        }
+    }
+
+    /// Sends `idle` until GARM has it. After an attempt of unknown outcome 401 means that it landed; and
+    /// without one it means that a job was faster, so 401 is a success either way.
+    async fn idle(
+        &self,
+        message: &str,
+        agent_id: Option<u64>,
+        patience: &Patience,
+    ) -> Result<IdleOutcome, HttpError> {
+        let mut agent_id = agent_id;
+        loop {
+            let status = Status { status: "idle", message, agent_id };
+            let result = retry::run("idle", &Policy::default(), patience, || {
+                self.reporter.attempt(&status, patience)
+            })
+            .await;
+            return match result {
+                Ok(()) => Ok(IdleOutcome::Accepted),
+                Err(error) if error.status() == Some(401) => Ok(IdleOutcome::Known),
+                Err(error) if error.status() == Some(400) && agent_id.is_some() => {
+                    warn!(
+                        "GARM refused \"idle\" with this runner's agent id: {error}; saying it without"
+                    );
+                    agent_id = None;
+                    continue;
+                }
+                Err(error) if retry::verdict(root(&error)) == Verdict::Final => {
+                    Ok(IdleOutcome::Refused(error.to_string()))
+                }
+                Err(error) => Err(error),
+            };
+        }
+    }
+
+    async fn failed(&self, message: &str, patience: &Patience) -> Result<(), HttpError> {
+        let status = Status { status: "failed", message, agent_id: None };
+        let result = retry::run("failed", &Policy::default(), patience, || {
+            self.reporter.attempt(&status, patience)
+        })
+        .await;
+        match result {
+            Err(error) if error.status() == Some(401) => {
+                info!("GARM does not listen to this instance any more (401)");
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}
+
+/// The failure itself, below the count of attempts.
+fn root(error: &HttpError) -> &HttpError {
+    match error {
+        HttpError::GaveUp { source, .. } => root(source),
+        error => error,
+    }
+}

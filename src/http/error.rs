@@ -1,0 +1,136 @@
+//! What can go wrong with a request, and how it is told.
+
+use std::error::Error as StdError;
+use std::fmt::Write as _;
+use std::io;
+use std::time::Duration;
+
+use reqwest::{Method, StatusCode};
+use url::Url;
+
+use crate::text;
+
+/// Longest part of an error answer that is worth repeating.
+const SAID_LIMIT: usize = 400;
+
+/// The text of every variant reads after "failed to".
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// No (whole) answer came.
+    #[error("{method} {url}: {}", causes(source))]
+    Transport { method: Method, url: String, source: reqwest::Error },
+    /// No (whole) answer came in the time of one attempt.
+    #[error("{method} {url}: no answer within {} s", limit.as_secs_f64())]
+    TimedOut { method: Method, url: String, limit: Duration },
+    /// An answer came, and it is not a success.
+    #[error("{method} {url}: the server answered {status}{}", said(details))]
+    Status {
+        method: Method,
+        url: String,
+        status: StatusCode,
+        /// What the server said, made readable.
+        details: String,
+        retry_after: Option<Duration>,
+    },
+    /// A success whose body is not what it should be.
+    #[error("{method} {url}: the answer is not {expected}: {why}")]
+    Unexpected { method: Method, url: String, expected: &'static str, why: String },
+    #[error("{source} (gave up after {attempts} attempts in {:.1} s)", spent.as_secs_f64())]
+    GaveUp { attempts: u32, spent: Duration, source: Box<HttpError> },
+    #[error("{method} {url}: told to stop")]
+    Cancelled { method: Method, url: String },
+}
+
+impl HttpError {
+    /// The status of the answer, if there was one.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Self::Status { status, .. } => Some(status.as_u16()),
+            Self::GaveUp { source, .. } => source.status(),
+            _ => None,
+        }
+    }
+
+    /// Whether the server may have acted on the request although no answer tells so.
+    pub fn is_outcome_unknown(&self) -> bool {
+        match self {
+            Self::Transport { source, .. } => !source.is_connect(),
+            Self::TimedOut { .. } | Self::Cancelled { .. } => true,
+            Self::Status { status, .. } => status.is_server_error(),
+            Self::Unexpected { .. } => false,
+            Self::GaveUp { source, .. } => source.is_outcome_unknown(),
+        }
+    }
+
+    /// Whether a connection was made and then closed without an answer. A GARM whose handler panics
+    /// does that to every such request (garm-protocol §9, bug 1).
+    pub fn is_dropped(&self) -> bool {
+        match self {
+            Self::Transport { source, .. } => {
+                !source.is_connect() && !source.is_timeout() && !source.is_body()
+            }
+            Self::GaveUp { source, .. } => source.is_dropped(),
+            _ => false,
+        }
+    }
+}
+
+/// `url` without credentials and without the query, where tokens hide.
+pub fn display_url(url: &Url) -> String {
+    let mut shown = format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default());
+    if let Some(port) = url.port() {
+        let _ = write!(shown, ":{port}");
+    }
+    shown.push_str(url.path());
+    shown
+}
+
+/// What an error answer says: GARM's `{"error", "details"}`, else the beginning of the body.
+pub(super) fn read_details(body: &[u8]) -> String {
+    #[derive(serde::Deserialize)]
+    struct Body {
+        error: String,
+        #[serde(default)]
+        details: String,
+    }
+    let said = match serde_json::from_slice::<Body>(body) {
+        Ok(body) if body.details.is_empty() => body.error,
+        Ok(body) => format!("{}: {}", body.error, body.details),
+        Err(_) => String::from_utf8_lossy(body).into_owned(),
+    };
+    text::shorten(&text::one_line(&text::readable(said.as_bytes())), SAID_LIMIT)
+}
+
+fn said(details: &str) -> String {
+    if details.is_empty() { String::new() } else { format!(" ({details})") }
+}
+
+/// The causes below a reqwest error, most telling last, each said once. The error's own text is left
+/// out: it repeats the URL, query and all.
+fn causes(error: &reqwest::Error) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for cause in chain(error).skip(1) {
+        let text = cause.to_string();
+        if !parts.iter().any(|p| p.contains(&text)) {
+            parts.push(text);
+        }
+    }
+    match parts.len() {
+        0 if error.is_timeout() => "timed out".to_owned(),
+        0 => "the connection failed".to_owned(),
+        _ => parts.join(": "),
+    }
+}
+
+/// `error` and everything below it. What an `io::Error` wraps is not its `source()`, so it is looked
+/// for there too: streams wrap TLS and HTTP errors in it.
+pub(super) fn chain<'a>(
+    error: &'a (dyn StdError + 'static),
+) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |error| below(*error))
+}
+
+fn below<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    inner.map(|inner| inner as &(dyn StdError + 'static)).or_else(|| error.source())
+}

@@ -1,0 +1,255 @@
+//! Which failures are worth another attempt, and when.
+//!
+//! Every wait of the boot is bounded by one deadline, not by a count, and ends at once when the boot is
+//! told to stop. Pauses double from half a second to thirty and are drawn at random from the whole
+//! range ("full jitter"): a fleet that boots at once must not come back at once.
+
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::HttpError;
+use super::error::chain;
+
+/// How long to try at all: what the whole boot shares.
+#[derive(Debug, Clone)]
+pub struct Patience {
+    pub deadline: Instant,
+    pub cancel: CancellationToken,
+}
+
+impl Patience {
+    pub fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    /// The same, but ending at the latest after `limit`.
+    #[must_use]
+    pub fn at_most(&self, limit: Duration) -> Self {
+        Self { deadline: self.deadline.min(Instant::now() + limit), cancel: self.cancel.clone() }
+    }
+
+    /// Sleeps; `false` when told to stop, or when the deadline would pass meanwhile.
+    pub async fn pause(&self, pause: Duration) -> bool {
+        if pause >= self.left() {
+            return false;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => true,
+            () = self.cancel.cancelled() => false,
+        }
+    }
+}
+
+/// How one kind of request is retried.
+#[derive(Debug, Clone, Copy)]
+pub struct Policy {
+    pub first_pause: Duration,
+    pub longest_pause: Duration,
+    /// Give up after so many connections in a row that were closed without an answer.
+    pub drops: Option<u32>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            first_pause: Duration::from_millis(500),
+            longest_pause: Duration::from_secs(30),
+            drops: None,
+        }
+    }
+}
+
+/// What the classifier says of a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Another attempt may succeed; not before the time that the server named, if it did.
+    Retry { after: Option<Duration> },
+    /// It will fail in the same way again.
+    Final,
+}
+
+/// Whether another attempt is worth it.
+pub fn verdict(error: &HttpError) -> Verdict {
+    let retry = |yes: bool, after| if yes { Verdict::Retry { after } } else { Verdict::Final };
+    match error {
+        HttpError::Status { status, retry_after, .. } => {
+            let code = status.as_u16();
+            retry(matches!(code, 408 | 425 | 429 | 500..=599), *retry_after)
+        }
+        HttpError::Transport { source, .. } => retry(
+            !(source.is_builder() || source.is_redirect() || is_certificate_trouble(source)),
+            None,
+        ),
+        HttpError::TimedOut { .. } => retry(true, None),
+        HttpError::Unexpected { .. } | HttpError::GaveUp { .. } | HttpError::Cancelled { .. } => {
+            Verdict::Final
+        }
+    }
+}
+
+/// A certificate that is not trusted now will not be trusted a second later, however deep in the
+/// chain of causes the TLS library reports it.
+fn is_certificate_trouble(error: &reqwest::Error) -> bool {
+    use rustls::Error as Tls;
+    chain(error).filter_map(|e| e.downcast_ref::<Tls>()).any(|tls| {
+        matches!(
+            tls,
+            Tls::InvalidCertificate(_)
+                | Tls::NoCertificatesPresented
+                | Tls::UnsupportedNameType
+                | Tls::InvalidCertRevocationList(_)
+                | Tls::PeerIncompatible(_)
+        )
+    })
+}
+
+/// Makes attempts until one succeeds, fails for good, or `patience` ends.
+///
+/// `what` says in a log line what is being tried. The last error is returned, wrapped in
+/// [`HttpError::GaveUp`] if there was more than one attempt.
+pub async fn run<T, F>(
+    what: &str,
+    policy: &Policy,
+    patience: &Patience,
+    mut attempt: impl FnMut() -> F,
+) -> Result<T, HttpError>
+where
+    F: Future<Output = Result<T, HttpError>>,
+{
+    let began = Instant::now();
+    let mut drops_in_a_row = 0;
+    for count in 1.. {
+        let error = match attempt().await {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        drops_in_a_row = if error.is_dropped() { drops_in_a_row + 1 } else { 0 };
+        let give_up = |error| match count {
+            1 => Err(error),
+            _ => Err(HttpError::GaveUp {
+                attempts: count,
+                spent: began.elapsed(),
+                source: Box::new(error),
+            }),
+        };
+        let Verdict::Retry { after } = verdict(&error) else { return give_up(error) };
+        if policy.drops.is_some_and(|limit| drops_in_a_row >= limit) {
+            return give_up(error);
+        }
+        let pause = pause_before(count, policy).max(after.unwrap_or_default());
+        info!(attempt = count, pause_s = pause.as_secs_f32(), "{what}: {error}; trying again");
+        if !patience.pause(pause).await {
+            return give_up(error);
+        }
+    }
+    unreachable!("the attempts are counted without an end")
+}
+
+/// The pause after attempt number `count` (from 1): anything up to the doubled first pause.
+fn pause_before(count: u32, policy: &Policy) -> Duration {
+    let doubled = policy.first_pause.saturating_mul(1 << count.saturating_sub(1).min(16));
+    doubled.min(policy.longest_pause).mul_f64(random_fraction())
+}
+
+/// A number in `0.1..=1.0`. Spread matters here, quality does not: the hasher's random seed will do.
+fn random_fraction() -> f64 {
+    use std::hash::{BuildHasher, RandomState};
+    let random = RandomState::new().hash_one(0);
+    0.1 + 0.9 * f64::from(u32::try_from(random >> 32).unwrap_or_default()) / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use reqwest::{Method, StatusCode};
+
+    use super::*;
+
+    fn answered(status: u16, retry_after: Option<Duration>) -> HttpError {
+        HttpError::Status {
+            method: Method::GET,
+            url: "http://garm.example/x".to_owned(),
+            status: StatusCode::from_u16(status).unwrap(),
+            details: String::new(),
+            retry_after,
+        }
+    }
+
+    fn patience(limit: Duration) -> Patience {
+        Patience { deadline: Instant::now() + limit, cancel: CancellationToken::new() }
+    }
+
+    #[test]
+    fn of_all_error_statuses_only_the_passing_ones_are_retried() {
+        let retried: Vec<u16> =
+            (300..=499).filter(|code| verdict(&answered(*code, None)) != Verdict::Final).collect();
+        assert_eq!(retried, [408, 425, 429]);
+        assert!((500..=599).all(|code| verdict(&answered(code, None)) != Verdict::Final));
+    }
+
+    #[tokio::test]
+    async fn a_final_failure_is_returned_as_it_came() {
+        let mut calls = 0;
+        let result: Result<(), _> =
+            run("x", &Policy::default(), &patience(Duration::from_secs(9)), || {
+                calls += 1;
+                std::future::ready(Err(answered(404, None)))
+            })
+            .await;
+        assert_eq!(calls, 1);
+        assert_eq!(
+            result.unwrap_err().to_string(),
+            "GET http://garm.example/x: the server answered 404 Not Found"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_passing_failure_is_retried_until_it_passes() {
+        let policy = Policy { first_pause: Duration::from_millis(1), ..Policy::default() };
+        let mut calls = 0;
+        run("x", &policy, &patience(Duration::from_secs(9)), || {
+            calls += 1;
+            std::future::ready(if calls < 4 { Err(answered(503, None)) } else { Ok(()) })
+        })
+        .await
+        .unwrap();
+        assert_eq!(calls, 4);
+    }
+
+    #[tokio::test]
+    async fn a_pause_beyond_the_deadline_is_not_begun() {
+        let began = Instant::now();
+        let wait = Some(Duration::from_secs(3600));
+        let result: Result<(), _> =
+            run("x", &Policy::default(), &patience(Duration::from_secs(5)), || {
+                std::future::ready(Err(answered(429, wait)))
+            })
+            .await;
+        assert_eq!(result.unwrap_err().status(), Some(429));
+        assert!(began.elapsed() < Duration::from_secs(2));
+    }
+
+    #[tokio::test]
+    async fn a_stop_ends_the_pause() {
+        let patience = patience(Duration::from_secs(600));
+        patience.cancel.cancel();
+        let policy = Policy {
+            first_pause: Duration::from_secs(300),
+            longest_pause: Duration::from_secs(300),
+            drops: None,
+        };
+        let result: Result<(), _> =
+            run("x", &policy, &patience, || std::future::ready(Err(answered(503, None)))).await;
+        assert_eq!(result.unwrap_err().status(), Some(503));
+    }
+
+    proptest! {
+        #[test]
+        fn a_pause_is_within_its_bounds(count in 1u32..100) {
+            let policy = Policy::default();
+            prop_assert!(pause_before(count, &policy) <= policy.longest_pause);
+        }
+    }
+}
