@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::wire::{null_is_empty, secret};
 use crate::secret::Secret;
 
 /// GARM's answer (v0.2 and later; v0.1 does not have the endpoint).
@@ -51,19 +52,6 @@ pub struct Tools {
 pub(super) struct CertBundle {
     #[serde(deserialize_with = "null_is_empty")]
     pub(super) root_certificates: BTreeMap<String, String>,
-}
-
-fn null_is_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
-}
-
-fn secret<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Secret>, D::Error> {
-    let value: Option<String> = Option::deserialize(deserializer)?;
-    Ok(value.filter(|v| !v.trim().is_empty()).map(|v| Secret::new(&v)))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod api;
 mod claims;
 mod metadata;
 mod report;
+pub(crate) mod wire;
 
 pub use api::{Access, Garm, IdleOutcome};
 pub use claims::Claims;

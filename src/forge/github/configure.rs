@@ -43,8 +43,7 @@ pub struct Registration {
 #[derive(Debug)]
 pub struct Place<'a> {
     pub home: &'a Path,
-    pub user: &'a Account,
-    /// `user`, when we are not that user already.
+    /// The runner's user, when we are not that user already.
     pub switch_to: Option<&'a Account>,
     /// The environment that the Listener will have, too.
     pub env: Vec<(OsString, OsString)>,
@@ -219,8 +218,7 @@ mod tests {
     #[test]
     fn the_token_is_in_the_environment_and_not_in_the_arguments() {
         let token = Secret::new("registration-secret-1");
-        let user = Account::current();
-        let place = Place { home: Path::new("/h"), user: &user, switch_to: None, env: vec![] };
+        let place = Place { home: Path::new("/h"), switch_to: None, env: vec![] };
         let program = program(&place, &registration(), &token);
         assert!(program.args.iter().all(|arg| arg != token.expose()));
         assert!(program.env.iter().any(|(_, value)| value == token.expose()));

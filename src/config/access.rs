@@ -1,0 +1,68 @@
+//! Where GARM is and the token for it: found first, so that whatever else is wrong can be told to GARM.
+
+use std::path::{Path, PathBuf};
+
+use url::Url;
+
+use super::parse::http_url;
+use super::settings::{CALLBACK_URL, METADATA_URL, Setting, TOKEN, TOKEN_FILE};
+use super::{Bootstrap, ConfigError, Found, Layers, Origin};
+use crate::garm::Access;
+use crate::secret::Secret;
+
+/// The name of the systemd credential that may hold the token.
+const CREDENTIAL: &str = "garm-token";
+
+pub fn access(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Access, ConfigError> {
+    let metadata =
+        url(layers, &METADATA_URL, bootstrap.map(|b| ("metadata-url", &b.metadata_url)))?;
+    let callback =
+        url(layers, &CALLBACK_URL, bootstrap.map(|b| ("callback-url", &b.callback_url)))?;
+    let token = token(layers, bootstrap)?;
+    let missing = |what, how| ConfigError::Missing { what, how };
+    Ok(Access::new(
+        &metadata.ok_or(missing("metadata-url", "give --metadata-url or METADATA_URL"))?,
+        &callback.ok_or(missing("callback-url", "give --callback-url or CALLBACK_URL"))?,
+        token.ok_or(missing("token", "give --token-file, GARM_TOKEN or BEARER_TOKEN"))?,
+    ))
+}
+
+fn url(
+    layers: &Layers,
+    setting: &'static Setting,
+    bootstrap: Option<(&'static str, &String)>,
+) -> Result<Option<Url>, ConfigError> {
+    let from_bootstrap = || {
+        let (key, value) = bootstrap.filter(|(_, value)| !value.is_empty())?;
+        Some(Found { values: vec![value.clone()], origin: Origin::Bootstrap(key) })
+    };
+    layers.find(setting).or_else(from_bootstrap).map(|found| http_url(&found)).transpose()
+}
+
+/// A file that was named, a systemd credential, the environment, the bootstrap file; in this order.
+fn token(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Option<Secret>, ConfigError> {
+    if let Some(found) = layers.find(&TOKEN_FILE) {
+        return read_token(Path::new(found.value())).map(Some);
+    }
+    if let Some(dir) = layers.env.get("CREDENTIALS_DIRECTORY") {
+        let path = PathBuf::from(dir).join(CREDENTIAL);
+        if path.exists() {
+            return read_token(&path).map(Some);
+        }
+    }
+    let from_environment = layers.find(&TOKEN).map(|found| Secret::new(found.value()));
+    Ok(from_environment.or_else(|| bootstrap.and_then(|b| b.instance_token.clone())))
+}
+
+fn read_token(path: &Path) -> Result<Secret, ConfigError> {
+    let error = |why: &str| ConfigError::TokenFile { path: path.to_owned(), why: why.to_owned() };
+    let text = std::fs::read_to_string(path).map_err(|source| error(&source.to_string()))?;
+    let token = Secret::new(&text);
+    if token.is_empty() {
+        return Err(error("it is empty"));
+    }
+    if token.expose().contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err(error("it holds more than one word, so it is not a token"));
+    }
+    Ok(token)
+}

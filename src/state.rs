@@ -1,0 +1,171 @@
+//! What must outlive this process: the lock, the used marker, the timeline.
+//!
+//! The lock (`lock`, held with flock, so that it ends with us however we end) keeps two starters from
+//! booting at once. The used marker (`used.json`) says that an instance has had its run: a one-shot
+//! runner is never started twice. It names the instance by a digest of its token and URL, so a state
+//! folder that went into an image does not lock out the instances made from it.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::host::files::{FilesError, private_dir, write_atomic};
+use crate::timeline::Timeline;
+
+const LOCK: &str = "lock";
+const USED: &str = "used.json";
+const TIMELINE: &str = "timeline.json";
+
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    #[error("{source}; name another folder with --state-dir or --runtime-dir")]
+    Folder { source: FilesError },
+    #[error("lock {}: {source}", path.display())]
+    Lock { path: PathBuf, source: io::Error },
+    #[error("start: another garm-bootstrap is booting or supervising here (it holds {})", path.display())]
+    Busy { path: PathBuf },
+    #[error("start: this instance had its run at {at} ({} says so); nothing was touched", path.display())]
+    Used { path: PathBuf, at: String },
+    #[error(transparent)]
+    Write(FilesError),
+}
+
+/// The state folder, locked for this process.
+#[derive(Debug)]
+pub struct State {
+    dir: PathBuf,
+    _lock: File,
+}
+
+/// What `used.json` holds.
+#[derive(Debug, Serialize, Deserialize)]
+struct Used {
+    instance: String,
+    /// RFC 3339, UTC.
+    at: String,
+}
+
+/// Which instance this is: a digest, because a token must not lie in the state folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instance(String);
+
+impl Instance {
+    pub fn new(callback: &str, token: &str) -> Self {
+        let mut digest = Sha256::new();
+        digest.update(callback);
+        digest.update([0]);
+        digest.update(token);
+        Self(format!("{:x}", digest.finalize())[..32].to_owned())
+    }
+}
+
+/// The first of `candidates` that can be made and is private to us.
+pub fn folder(candidates: &[PathBuf]) -> Result<PathBuf, StateError> {
+    let mut last = None;
+    for path in candidates {
+        match private_dir(path, 0o700) {
+            Ok(()) => return Ok(path.clone()),
+            Err(error) => last = last.or(Some(error)),
+        }
+    }
+    // An empty list cannot come from the settings; it would be told as a missing folder.
+    Err(StateError::Folder {
+        source: last.unwrap_or(FilesError::MakeDir {
+            path: PathBuf::new(),
+            source: io::ErrorKind::NotFound.into(),
+        }),
+    })
+}
+
+impl State {
+    /// Takes the lock on `dir`.
+    pub fn lock(dir: &Path) -> Result<Self, StateError> {
+        let path = dir.join(LOCK);
+        let error = |source| StateError::Lock { path: path.clone(), source };
+        let file = File::options().create(true).append(true).open(&path).map_err(error)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { dir: dir.to_owned(), _lock: file }),
+            Err(TryLockError::WouldBlock) => Err(StateError::Busy { path }),
+            Err(TryLockError::Error(source)) => Err(error(source)),
+        }
+    }
+
+    /// Fails if `instance` has had its run. A marker that cannot be read counts for every instance: to
+    /// start a runner twice is worse than not at all.
+    pub fn refuse_used(&self, instance: &Instance) -> Result<(), StateError> {
+        let path = self.dir.join(USED);
+        let used: Used = match std::fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(_) => return Err(StateError::Used { path, at: "an unknown time".to_owned() }),
+            Ok(bytes) => match serde_json::from_slice(&bytes) {
+                Ok(used) => used,
+                Err(_) => return Err(StateError::Used { path, at: "an unknown time".to_owned() }),
+            },
+        };
+        if used.instance == instance.0 {
+            return Err(StateError::Used { path, at: used.at });
+        }
+        Ok(())
+    }
+
+    /// Marks `instance` as used, durably.
+    pub fn mark_used(&self, instance: &Instance) -> Result<(), StateError> {
+        let at = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
+        self.write(USED, &Used { instance: instance.0.clone(), at })
+    }
+
+    pub fn write_timeline(&self, timeline: &Timeline) -> Result<(), StateError> {
+        self.write(TIMELINE, &timeline.record())
+    }
+
+    fn write(&self, name: &str, value: &impl Serialize) -> Result<(), StateError> {
+        let json = serde_json::to_vec_pretty(value).unwrap_or_default();
+        write_atomic(&self.dir.join(name), &json, 0o600, None).map_err(StateError::Write)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_starter_is_turned_away_while_the_first_lives() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = State::lock(dir.path()).unwrap();
+        assert!(matches!(State::lock(dir.path()), Err(StateError::Busy { .. })));
+        drop(first);
+        State::lock(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_used_instance_is_refused_and_another_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = State::lock(dir.path()).unwrap();
+        let (this, other) = (Instance::new("http://g", "a"), Instance::new("http://g", "b"));
+        state.refuse_used(&this).unwrap();
+        state.mark_used(&this).unwrap();
+        assert!(matches!(state.refuse_used(&this), Err(StateError::Used { .. })));
+        state.refuse_used(&other).unwrap();
+    }
+
+    #[test]
+    fn a_torn_marker_counts_as_used() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(USED), "{\"inst").unwrap();
+        let state = State::lock(dir.path()).unwrap();
+        assert!(state.refuse_used(&Instance::new("http://g", "a")).is_err());
+    }
+
+    #[test]
+    fn the_next_folder_is_taken_where_the_first_cannot_be_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let good = dir.path().join("good");
+        assert_eq!(folder(&[file.join("state"), good.clone()]).unwrap(), good);
+        assert!(folder(&[file.join("state")]).is_err());
+    }
+}
