@@ -5,3 +5,4 @@ pub mod host;
 pub mod secret;
 pub mod text;
 pub mod timeline;
+pub mod tools;
