@@ -12,3 +12,4 @@ pub mod secret;
 pub mod state;
 pub mod text;
 pub mod timeline;
+pub mod tools;

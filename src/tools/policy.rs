@@ -1,0 +1,342 @@
+//! What an archive may hold: the rules that every entry passes before it touches the disk.
+//!
+//! Owns: the judgement, entry by entry, and the memory of what came before. Must not: read or write
+//! a file. Invariants, whatever the archive says:
+//! - a path that was admitted is relative, has no `..`, and goes through folders of this very archive
+//!   only (never through a link or a file of it);
+//! - a link that was admitted leads to a place inside: it climbs first and descends then, so what
+//!   the link is resolved to is what its text says, whatever other links lie on the way;
+//! - the same path is admitted twice only as a folder;
+//! - memory is bounded by [`Limits::entries`], folders that are only implied by a path included.
+//!
+//! Where readers of archives disagree (a key twice in a PAX header, sparse files), the archive is
+//! refused rather than read in one of the ways (CVE-2025-62518, CVE-2026-33055).
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use tar::EntryType;
+
+use crate::text;
+
+/// The longest path and link target, in bytes (PATH_MAX), and the longest part of one (NAME_MAX).
+const PATH_MAX: usize = 4096;
+const NAME_MAX: usize = 255;
+/// The deepest folder. A real runner has 17; each level costs the unpacker an open file.
+const DEPTH_MAX: usize = 100;
+
+/// How much an archive may ask for. A real one (2.336) has 9,000 entries and 700 MB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub entries: usize,
+    /// Unpacked.
+    pub bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { entries: 50_000, bytes: 8 << 30 }
+    }
+}
+
+/// An entry as the archive's header tells it.
+#[derive(Debug, Clone, Copy)]
+pub struct Claim<'a> {
+    pub path: &'a [u8],
+    pub kind: EntryType,
+    pub mode: u32,
+    pub size: u64,
+    pub target: Option<&'a [u8]>,
+}
+
+/// What to do for an admitted entry; paths are relative to the new tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admitted {
+    /// The tree's own root, or a header that describes no file.
+    Nothing,
+    Folder(PathBuf),
+    File(PathBuf),
+    Link {
+        path: PathBuf,
+        target: PathBuf,
+    },
+}
+
+/// An entry that breaks a rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("accept the archive's entry \"{entry}\": {rule}")]
+pub struct Refusal {
+    pub entry: String,
+    pub rule: Rule,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Rule {
+    #[error("its path is absolute")]
+    Absolute,
+    #[error("its path climbs out with \"..\"")]
+    Climbs,
+    #[error("its path is empty")]
+    NoPath,
+    #[error("its name holds a NUL byte")]
+    Nul,
+    #[error("its path is longer than {PATH_MAX} bytes, or a part of it than {NAME_MAX}")]
+    TooLong,
+    #[error("it lies deeper than {DEPTH_MAX} folders")]
+    TooDeep,
+    #[error("its path leads through a symbolic link of the same archive")]
+    ThroughLink,
+    #[error("its path leads through something that is a file in the same archive")]
+    ThroughFile,
+    #[error("the archive holds it twice")]
+    Twice,
+    #[error("it is a hard link")]
+    HardLink,
+    #[error("it is a device or a named pipe")]
+    Special,
+    #[error("it is a sparse file")]
+    Sparse,
+    #[error("it is of a kind that a runner does not have (type {0:?})")]
+    Unknown(char),
+    #[error("it would be setuid or setgid (mode {0:o})")]
+    SetId(u32),
+    #[error("it is a link without a target")]
+    NoTarget,
+    #[error("it is a link to an absolute path")]
+    LinkAbsolute,
+    #[error("it is a link that leads out of the archive")]
+    LinkOut,
+    #[error("it is a link whose target climbs after it has descended")]
+    LinkWinding,
+    #[error("it is a folder or a link, and yet has contents")]
+    Contents,
+    #[error("its extended header is malformed, names a key twice, or sets a path or size for all")]
+    Extension,
+    #[error("its extended headers are larger than {0} bytes")]
+    ExtensionSize(u64),
+    #[error("with it the archive has more than {0} entries")]
+    TooMany(usize),
+    #[error("with it the archive unpacks to more than {0} bytes")]
+    TooLarge(u64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Folder,
+    File,
+    Link,
+}
+
+/// The judge of one archive; it is told of every entry in order.
+#[derive(Debug)]
+pub struct Policy {
+    limits: Limits,
+    /// Index 0 is the root. A node is known by its parent and its name, so that a path of many
+    /// parts costs no more than its parts.
+    kinds: Vec<Kind>,
+    children: HashMap<(usize, OsString), usize>,
+    entries: usize,
+    declared: u64,
+    written: u64,
+}
+
+impl Policy {
+    pub fn new(limits: Limits) -> Self {
+        let (kinds, children) = (vec![Kind::Folder], HashMap::new());
+        Self { limits, kinds, children, entries: 0, declared: 0, written: 0 }
+    }
+
+    /// Judges the next entry.
+    pub fn admit(&mut self, claim: &Claim<'_>) -> Result<Admitted, Refusal> {
+        self.judge(claim).map_err(|rule| refusal(claim.path, rule))
+    }
+
+    /// Judges the keys of an entry's extended header: `None` stands for a record that could not be
+    /// read. `global`: the header is for all entries that follow.
+    pub fn admit_extensions<'k>(
+        entry: &[u8],
+        keys: impl Iterator<Item = Option<&'k [u8]>>,
+        global: bool,
+    ) -> Result<(), Refusal> {
+        let refuse = |rule| Err(refusal(entry, rule));
+        let mut seen = Vec::new();
+        for key in keys {
+            match key {
+                None => return refuse(Rule::Extension),
+                Some(key) if key.starts_with(b"GNU.sparse.") => return refuse(Rule::Sparse),
+                Some(key @ (b"path" | b"linkpath" | b"size")) => {
+                    if global || seen.contains(&key) {
+                        return refuse(Rule::Extension);
+                    }
+                    seen.push(key);
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that `bytes` of the contents of `path` came out of the archive, whatever it declared.
+    pub fn count(&mut self, path: &Path, bytes: u64) -> Result<(), Refusal> {
+        self.written = self.written.saturating_add(bytes);
+        if self.written > self.limits.bytes {
+            return Err(refusal(path.as_os_str().as_bytes(), Rule::TooLarge(self.limits.bytes)));
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, claim: &Claim<'_>) -> Result<Admitted, Rule> {
+        self.entries += 1;
+        if self.entries > self.limits.entries {
+            return Err(Rule::TooMany(self.limits.entries));
+        }
+        let kind = match claim.kind {
+            EntryType::XGlobalHeader => return Ok(Admitted::Nothing),
+            EntryType::Directory => Kind::Folder,
+            EntryType::Regular => Kind::File,
+            EntryType::Symlink => Kind::Link,
+            EntryType::Link => return Err(Rule::HardLink),
+            EntryType::Char | EntryType::Block | EntryType::Fifo => return Err(Rule::Special),
+            EntryType::GNUSparse => return Err(Rule::Sparse),
+            other => return Err(Rule::Unknown(char::from(other.as_byte()))),
+        };
+        let parts = parts(claim.path)?;
+        // The mode of a symbolic link means nothing.
+        if kind != Kind::Link && claim.mode & 0o6000 != 0 {
+            return Err(Rule::SetId(claim.mode & 0o7777));
+        }
+        self.declared = self.declared.saturating_add(claim.size);
+        if self.declared > self.limits.bytes {
+            return Err(Rule::TooLarge(self.limits.bytes));
+        }
+        if kind != Kind::File && claim.size != 0 {
+            return Err(Rule::Contents);
+        }
+        let Some((name, above)) = parts.split_last() else {
+            return if kind == Kind::Folder { Ok(Admitted::Nothing) } else { Err(Rule::NoPath) };
+        };
+        if kind == Kind::File && claim.path.ends_with(b"/") {
+            return Err(Rule::NoPath);
+        }
+        let target = match kind {
+            Kind::Link => Some(target(claim.target.unwrap_or_default(), above.len())?),
+            _ => None,
+        };
+        let mut parent = 0;
+        for part in above {
+            parent = self.enter(parent, part)?;
+        }
+        self.place(parent, name, kind)?;
+        let path: PathBuf = parts.iter().collect();
+        Ok(match (kind, target) {
+            (Kind::Link, Some(target)) => Admitted::Link { path, target },
+            (Kind::Folder, _) => Admitted::Folder(path),
+            _ => Admitted::File(path),
+        })
+    }
+
+    /// The folder `name` in `parent`; one that only this path implies is noted, too.
+    fn enter(&mut self, parent: usize, name: &OsStr) -> Result<usize, Rule> {
+        match self.child(parent, name) {
+            None => self.add(parent, name, Kind::Folder),
+            Some(node) => match self.kinds[node] {
+                Kind::Folder => Ok(node),
+                Kind::File => Err(Rule::ThroughFile),
+                Kind::Link => Err(Rule::ThroughLink),
+            },
+        }
+    }
+
+    fn place(&mut self, parent: usize, name: &OsStr, kind: Kind) -> Result<(), Rule> {
+        match self.child(parent, name).map(|node| self.kinds[node]) {
+            None => self.add(parent, name, kind).map(drop),
+            Some(Kind::Folder) if kind == Kind::Folder => Ok(()),
+            Some(_) => Err(Rule::Twice),
+        }
+    }
+
+    fn child(&self, parent: usize, name: &OsStr) -> Option<usize> {
+        self.children.get(&(parent, name.to_owned())).copied()
+    }
+
+    fn add(&mut self, parent: usize, name: &OsStr, kind: Kind) -> Result<usize, Rule> {
+        let node = self.kinds.len();
+        if node > self.limits.entries {
+            return Err(Rule::TooMany(self.limits.entries));
+        }
+        self.kinds.push(kind);
+        self.children.insert((parent, name.to_owned()), node);
+        Ok(node)
+    }
+}
+
+/// A refusal of `path`, which is made readable for it.
+pub(crate) fn refusal(path: &[u8], rule: Rule) -> Refusal {
+    let entry = text::readable(&path[..path.len().min(PATH_MAX)]);
+    Refusal { entry: text::shorten(&text::one_line(&entry), 120), rule }
+}
+
+/// The parts of an entry's path; none for the root itself (`./`).
+fn parts(path: &[u8]) -> Result<Vec<&OsStr>, Rule> {
+    if path.is_empty() {
+        return Err(Rule::NoPath);
+    }
+    check_bytes(path)?;
+    if path.starts_with(b"/") {
+        return Err(Rule::Absolute);
+    }
+    let parts: Vec<&OsStr> = path
+        .split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty() && *part != b".")
+        .map(OsStr::from_bytes)
+        .collect();
+    if parts.iter().any(|part| *part == "..") {
+        return Err(Rule::Climbs);
+    }
+    if parts.len() > DEPTH_MAX {
+        return Err(Rule::TooDeep);
+    }
+    Ok(parts)
+}
+
+/// A link's target, when the link lies `depth` folders below the root.
+fn target(target: &[u8], depth: usize) -> Result<PathBuf, Rule> {
+    if target.is_empty() {
+        return Err(Rule::NoTarget);
+    }
+    check_bytes(target)?;
+    if target.starts_with(b"/") {
+        return Err(Rule::LinkAbsolute);
+    }
+    let mut climbed = 0;
+    let mut descended = false;
+    for part in target.split(|byte| *byte == b'/').filter(|p| !p.is_empty() && *p != b".") {
+        if part != b".." {
+            descended = true;
+        } else if descended {
+            return Err(Rule::LinkWinding);
+        } else {
+            climbed += 1;
+        }
+    }
+    if climbed > depth {
+        return Err(Rule::LinkOut);
+    }
+    Ok(PathBuf::from(OsStr::from_bytes(target)))
+}
+
+fn check_bytes(path: &[u8]) -> Result<(), Rule> {
+    if path.contains(&0) {
+        return Err(Rule::Nul);
+    }
+    let long_part = path.split(|byte| *byte == b'/').any(|part| part.len() > NAME_MAX);
+    if path.len() >= PATH_MAX || long_part {
+        return Err(Rule::TooLong);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
