@@ -3,6 +3,7 @@
 //! The token is attached here and nowhere else, so it goes to the metadata and the callback URL only.
 //! Reads are retried within the boot's patience; what a status means for the boot is the caller's.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use reqwest::Method;
@@ -125,12 +126,13 @@ impl Garm {
         Ok(Secret::new(token))
     }
 
-    /// `GET system/cert-bundle`: the forge's own authorities, as PEM texts; none where it has none.
-    pub async fn cert_bundle(&self) -> Result<Vec<String>, HttpError> {
+    /// `GET system/cert-bundle`: the forge's own authorities, base64 of PEM by serial number; none
+    /// where it has none.
+    pub async fn cert_bundle(&self) -> Result<BTreeMap<String, String>, HttpError> {
         let body = self.read("system/cert-bundle", &Policy::default()).await?;
         // A bundle that cannot be read is not worth a boot; a TLS error will name the real trouble.
         let bundle: CertBundle = serde_json::from_slice(&body).unwrap_or_default();
-        Ok(bundle.root_certificates.into_values().collect())
+        Ok(bundle.root_certificates)
     }
 
     /// `POST system-info`: the one call that may fail without harm.

@@ -146,8 +146,14 @@ impl Reporter {
     pub async fn failed(&self, message: &str, patience: Patience) -> Result<(), HttpError> {
         let (done, delivered) = oneshot::channel();
         let message = text::shorten(&text::readable(message.as_bytes()), MESSAGE_LIMIT);
-        self.order(Terminal::Failed { message, patience, done });
-        delivered.await.unwrap_or(Ok(()))
+        let order = Terminal::Failed { message: message.clone(), patience: patience.clone(), done };
+        let ordered = self.order(order);
+        match delivered.await {
+            Ok(result) => result,
+            // The sending task has come to grief; GARM must hear of it all the same.
+            Err(_) if ordered => self.post_failed(&message, &patience).await,
+            Err(_) => Ok(()),
+        }
     }
 
     /// Cancelled when GARM answers 401 to an `installing` after the first one: it has deleted the
@@ -156,15 +162,32 @@ impl Reporter {
         &self.gone
     }
 
-    fn order(&self, terminal: Terminal) {
+    /// Whether the terminal status is the first one. A second one is dropped here, and with it the
+    /// channel that its sender waits on.
+    fn order(&self, terminal: Terminal) -> bool {
         self.queue.change(|waiting| {
-            // A second terminal status is dropped here, and with it the channel its sender waits on.
-            if !waiting.closed {
-                waiting.closed = true;
-                waiting.installing = None;
-                waiting.terminal = Some(terminal);
+            if waiting.closed {
+                return false;
             }
-        });
+            waiting.closed = true;
+            waiting.installing = None;
+            waiting.terminal = Some(terminal);
+            true
+        })
+    }
+
+    async fn post_failed(&self, message: &str, patience: &Patience) -> Result<(), HttpError> {
+        let status = Status { status: "failed", message, agent_id: None };
+        let result =
+            retry::run("failed", &Policy::default(), patience, || self.attempt(&status, patience))
+                .await;
+        match result {
+            Err(error) if error.status() == Some(401) => {
+                info!("GARM does not listen to this instance any more (401)");
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// One attempt that ends early when told to stop.
@@ -217,7 +240,7 @@ impl Sender {
                     return;
                 }
                 (Some(Terminal::Failed { message, patience, done }), _) => {
-                    let _ = done.send(self.failed(&message, &patience).await);
+                    let _ = done.send(self.reporter.post_failed(&message, &patience).await);
                     return;
                 }
                 (None, Some(message)) => self.installing(message).await,
@@ -294,21 +317,6 @@ impl Sender {
                 }
                 Err(error) => Err(error),
             };
-        }
-    }
-
-    async fn failed(&self, message: &str, patience: &Patience) -> Result<(), HttpError> {
-        let status = Status { status: "failed", message, agent_id: None };
-        let result = retry::run("failed", &Policy::default(), patience, || {
-            self.reporter.attempt(&status, patience)
-        })
-        .await;
-        match result {
-            Err(error) if error.status() == Some(401) => {
-                info!("GARM does not listen to this instance any more (401)");
-                Ok(())
-            }
-            other => other,
         }
     }
 }

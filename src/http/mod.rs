@@ -8,7 +8,7 @@ mod error;
 pub mod retry;
 mod trust;
 
-pub use client::{Http, ProxySettings, Reply};
+pub use client::{ClientError, Http, ProxySettings, Reply};
 pub use error::{HttpError, display_url};
 pub use retry::{Patience, Policy};
 pub use trust::Trust;

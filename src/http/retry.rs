@@ -105,6 +105,39 @@ fn is_certificate_trouble(error: &reqwest::Error) -> bool {
     })
 }
 
+/// The pauses between attempts at one thing.
+#[derive(Debug)]
+pub struct Backoff {
+    policy: Policy,
+    count: u32,
+}
+
+impl Backoff {
+    pub fn new(policy: Policy) -> Self {
+        Self { policy, count: 0 }
+    }
+
+    /// Something went well: the next failure is a first one.
+    pub fn reset(&mut self) {
+        self.count = 0;
+    }
+
+    /// Says that `what` failed, and why, and sleeps until the next attempt, at least `after`; `false`
+    /// when there is to be none.
+    pub async fn pause(
+        &mut self,
+        what: &str,
+        error: &(dyn std::fmt::Display + Sync),
+        after: Option<Duration>,
+        patience: &Patience,
+    ) -> bool {
+        self.count += 1;
+        let pause = pause_before(self.count, &self.policy).max(after.unwrap_or_default());
+        info!(attempt = self.count, pause_s = pause.as_secs_f32(), "{what}: {error}; trying again");
+        patience.pause(pause).await
+    }
+}
+
 /// Makes attempts until one succeeds, fails for good, or `patience` ends.
 ///
 /// `what` says in a log line what is being tried. The last error is returned, wrapped in
@@ -120,6 +153,7 @@ where
 {
     let began = Instant::now();
     let mut drops_in_a_row = 0;
+    let mut backoff = Backoff::new(*policy);
     for count in 1.. {
         let error = match attempt().await {
             Ok(value) => return Ok(value),
@@ -138,9 +172,7 @@ where
         if policy.drops.is_some_and(|limit| drops_in_a_row >= limit) {
             return give_up(error);
         }
-        let pause = pause_before(count, policy).max(after.unwrap_or_default());
-        info!(attempt = count, pause_s = pause.as_secs_f32(), "{what}: {error}; trying again");
-        if !patience.pause(pause).await {
+        if !backoff.pause(what, &error, after, patience).await {
             return give_up(error);
         }
     }

@@ -1,0 +1,48 @@
+//! How a failure is told to GARM and to people.
+
+use std::any::Any;
+
+use crate::error::Error;
+use crate::http::HttpError;
+use crate::text;
+use crate::timeline::Phase;
+
+/// Longest part of a failing program's output in a message.
+const OUTPUT_LIMIT: usize = 1200;
+
+/// The reason, the phase, the chain of causes, and what the failing program printed last.
+pub(super) fn failure(error: &Error, phase: Phase) -> String {
+    let mut message = format!("[{}] {phase}: failed to {error}", error.reason());
+    if let Some(output) = error.output() {
+        message.push_str("\nlast output: ");
+        message.push_str(&text::shorten(output, OUTPUT_LIMIT));
+    }
+    message
+}
+
+pub(super) fn garm(what: &'static str, source: HttpError) -> Error {
+    let hint = match source.status() {
+        Some(404) => " (this instance has none: GARM did not make it for JIT)",
+        _ => "",
+    };
+    Error::Garm { what, source, hint }
+}
+
+/// 401 has three meanings here (garm-protocol §4.6); they are all said.
+pub(super) fn registration_token(source: HttpError) -> Error {
+    let hint = match source.status() {
+        Some(401) => {
+            " (the token was handed out already, perhaps in a reply that was lost; or this is a JIT \
+             instance; or the forge refuses GARM's own credentials)"
+        }
+        _ => "",
+    };
+    Error::Garm { what: "the registration token", source, hint }
+}
+
+/// What a panic said.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "it did not say why".to_owned())
+}

@@ -1,0 +1,116 @@
+//! What can end a boot, and how it is told: a stable reason, an exit code, a sentence for a person.
+//!
+//! The text of an error reads after "failed to". The reason is for machines and for GARM's status
+//! message; it never changes its meaning once released.
+
+use crate::config::ConfigError;
+use crate::exit::Exit;
+use crate::forge::github::configure::ConfigureError;
+use crate::forge::github::files::RunnerFileError;
+use crate::garm::FirstContact;
+use crate::http::{ClientError, HttpError};
+use crate::state::StateError;
+use crate::supervise::End;
+use crate::tools::copy::CopyError;
+use crate::tools::dependencies::DependenciesError;
+use crate::tools::download::DownloadError;
+use crate::tools::locate::Unusable;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// What was typed is not a command line; the text is clap's.
+    #[error("understand the command line: {0}")]
+    Typed(String),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    FirstContact(#[from] FirstContact),
+    #[error("go on: GARM does not know this instance any more (it was deleted, or made anew)")]
+    Superseded,
+    #[error("ask GARM for {what}: {source}{hint}")]
+    Garm { what: &'static str, source: HttpError, hint: &'static str },
+    #[error("find out {what}: GARM's metadata does not say it; {how}")]
+    NotTold { what: &'static str, how: &'static str },
+    #[error("read {what}: \"{value}\" is not {expected}")]
+    Nonsense { what: &'static str, value: String, expected: &'static str },
+    #[error(transparent)]
+    Download(#[from] DownloadError),
+    #[error("use the runner that was downloaded: {0}")]
+    Unusable(Unusable),
+    #[error(transparent)]
+    Copy(#[from] CopyError),
+    #[error(transparent)]
+    Dependencies(#[from] DependenciesError),
+    #[error(transparent)]
+    JitFiles(#[from] RunnerFileError),
+    #[error(transparent)]
+    Configure(#[from] ConfigureError),
+    #[error("keep the runner running: {}", .0.summary())]
+    Ended(Box<End>),
+    #[error("finish the boot: told to stop")]
+    Stopped,
+    #[error("carry on: a fault in garm-bootstrap itself: {0}")]
+    Panic(String),
+}
+
+impl Error {
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::State(StateError::Busy { .. } | StateError::Used { .. }) => Exit::AlreadyRun,
+            Self::Config(_) | Self::Typed(_) | Self::State(_) | Self::Client(_) => Exit::Usage,
+            Self::FirstContact(FirstContact::Superseded(_)) | Self::Superseded => Exit::Superseded,
+            Self::FirstContact(FirstContact::Refused(_)) => Exit::Refused,
+            Self::FirstContact(FirstContact::Unreachable(_)) => Exit::Unreachable,
+            Self::Garm { source, .. } => match source.status() {
+                Some(400..=499) => Exit::Refused,
+                _ if matches!(source, HttpError::Unexpected { .. }) => Exit::Refused,
+                _ => Exit::Unreachable,
+            },
+            Self::NotTold { .. } | Self::Nonsense { .. } => Exit::Refused,
+            Self::Download(_) | Self::Unusable(_) | Self::Copy(_) => Exit::Fetch,
+            Self::Dependencies(_) => Exit::Dependencies,
+            Self::JitFiles(_) | Self::Configure(_) => Exit::Configure,
+            Self::Ended(end) => end.exit(),
+            Self::Stopped => Exit::Stopped,
+            Self::Panic(_) => Exit::Internal,
+        }
+    }
+
+    /// Short and stable: `runner_not_fetched`, `configure_failed`, …
+    pub fn reason(&self) -> &'static str {
+        match self.exit() {
+            Exit::Done => "done",
+            Exit::Usage => "bad_settings",
+            Exit::Unreachable => "garm_unreachable",
+            Exit::Superseded => "superseded",
+            Exit::Refused => "garm_refused",
+            Exit::Fetch => "runner_not_fetched",
+            Exit::Dependencies => "dependencies_missing",
+            Exit::Configure => "configure_failed",
+            Exit::NotReady => "runner_not_ready",
+            Exit::NoJob => "runner_ended",
+            Exit::RegistrationGone => "registration_gone",
+            Exit::VersionRefused => "version_refused",
+            Exit::LimitPassed => "limit_passed",
+            Exit::Killed => "killed",
+            Exit::Stopped => "stopped",
+            Exit::AlreadyRun => "already_run",
+            Exit::Internal => "internal_fault",
+        }
+    }
+
+    /// The last lines that the failing program printed, if one did.
+    pub fn output(&self) -> Option<&str> {
+        let output = match self {
+            Self::Configure(error) => error.output(),
+            Self::Dependencies(error) => error.output(),
+            Self::Ended(end) => Some(end.last_words.as_str()),
+            _ => None,
+        };
+        output.filter(|text| !text.is_empty())
+    }
+}
