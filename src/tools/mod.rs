@@ -9,6 +9,7 @@
 //! Everything here blocks, and belongs on the blocking pool, but for [`dependencies::install`].
 
 pub mod digest;
+pub mod place;
 pub mod policy;
 pub mod unpack;
 
