@@ -8,7 +8,9 @@
 //!
 //! Everything here blocks, and belongs on the blocking pool, but for [`dependencies::install`].
 
+pub mod copy;
 pub mod digest;
+pub mod locate;
 pub mod place;
 pub mod policy;
 pub mod unpack;
