@@ -9,6 +9,7 @@
 //! Everything here blocks, and belongs on the blocking pool, but for [`dependencies::install`].
 
 pub mod copy;
+pub mod dependencies;
 pub mod digest;
 pub mod locate;
 pub mod place;
