@@ -8,8 +8,12 @@
 //!
 //! Everything here blocks, and belongs on the blocking pool, but for [`dependencies::install`].
 
+pub mod copy;
+pub mod dependencies;
 pub mod digest;
 pub mod download;
+pub mod locate;
+pub mod place;
 pub mod policy;
 pub mod unpack;
 
