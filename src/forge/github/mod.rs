@@ -1,0 +1,3 @@
+//! GitHub's runner, actions/runner.
+
+pub mod output;
