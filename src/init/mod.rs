@@ -49,6 +49,10 @@ pub fn is_wanted<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> bool {
 /// Starts the agent, waits for its end and for all others, and says with which code to exit. Call it
 /// before any thread exists.
 pub fn run() -> ExitCode {
+    ExitCode::from(live())
+}
+
+fn live() -> u8 {
     let waited = signals::block_all();
     if !is_pid_1()
         && let Err(error) = nix::sys::prctl::set_child_subreaper(true)
@@ -59,7 +63,7 @@ pub fn run() -> ExitCode {
         Ok(agent) => agent,
         Err(error) => {
             tell(&format!("failed to {error}"));
-            return ExitCode::from(code_of_failed_start(&error));
+            return code_of_failed_start(&error);
         }
     };
     give_terminal_to(agent);
@@ -80,7 +84,7 @@ pub fn run() -> ExitCode {
     } else {
         reap::end_the_rest(&waited, reap::all_below_us);
     }
-    ExitCode::from(code)
+    code
 }
 
 fn is_wanted_as<S: AsRef<OsStr>>(pid_1: bool, args: impl IntoIterator<Item = S>) -> bool {
