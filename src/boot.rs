@@ -24,7 +24,6 @@ mod told;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
@@ -40,7 +39,7 @@ use crate::forge::github::configure::{self, Place, Registration};
 use crate::forge::github::files::{self, JitFiles};
 use crate::garm::{Garm, IdleOutcome, Reporter, RunnerMetadata};
 use crate::host::{memory, os};
-use crate::http::{Http, HttpError, Patience};
+use crate::http::{Http, Patience};
 use crate::secret::Secret;
 use crate::state::{self, Instance, State};
 use crate::supervise::{self, End, Supervisor, Why};
@@ -196,7 +195,9 @@ impl Boot {
         let metadata = match self.garm.runner_metadata().await {
             Ok(metadata) => Some(metadata),
             Err(error) if error.status() == Some(401) || error.is_dropped() => {
-                info!("GARM cannot say who this instance is to be; going by what was given: {error}");
+                info!(
+                    "GARM cannot say who this instance is to be; going by what was given: {error}"
+                );
                 None
             }
             Err(source) => return Err(told::garm("the runner's metadata", source)),
@@ -250,7 +251,8 @@ impl Boot {
     async fn fetch(&self, assignment: Assignment) -> Result<Fetched, Error> {
         let Assignment { candidates, papers } = assignment;
         // Both are let run to an end of their own: dropping one half-way would leave its threads behind.
-        let (runner, papers) = tokio::join!(self.fetch_runner(&candidates), self.fetch_papers(papers));
+        let (runner, papers) =
+            tokio::join!(self.fetch_runner(&candidates), self.fetch_papers(papers));
         runner?;
         papers
     }
@@ -266,7 +268,11 @@ impl Boot {
                 info!(version, "the runner is in its home already");
             }
             Found::InAssets(runner) => {
-                info!(version = runner.version, "copying the runner from {}", runner.home.display());
+                info!(
+                    version = runner.version,
+                    "copying the runner from {}",
+                    runner.home.display()
+                );
                 self.reporter.installing("copying the runner from the image");
                 let cancel = self.garm.patience().cancel.clone();
                 blocking(move || copy::bring(&runner, &home, owner.as_ref(), &cancel)).await?;
@@ -308,17 +314,14 @@ impl Boot {
     }
 
     async fn dependencies(&self) -> Result<(), Error> {
-        let request = start::dependencies(&self.config);
-        let home = self.config.home.clone();
-        let search = request.search.clone();
+        let (home, search) = (self.config.home.clone(), start::search(&self.config));
         let missing = blocking(move || dependencies::missing_libraries(&home, &search)).await;
         if missing.is_empty() {
             return Ok(());
         }
-        let names = missing.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        info!("libraries that the runner needs are missing: {names}");
+        let names = dependencies::names(&missing);
         self.reporter.installing(format!("installing dependencies: {names}"));
-        start::install_dependencies(&self.config, &request, missing, self.garm.patience()).await
+        start::install_dependencies(&self.config, self.garm.patience()).await
     }
 
     /// Makes the unpacked runner this instance's runner; its agent id, where it is known.
@@ -363,7 +366,7 @@ impl Boot {
     async fn start(&self) -> Result<Supervisor, Error> {
         self.reporter.installing("starting the runner");
         let launch = start::launch(&self.config);
-        let sink = supervise::our_stdout().map_err(start::no_stdout)?;
+        let sink = supervise::our_stdout().map_err(|source| start::no_stdout(&source))?;
         let (runner, _) = Supervisor::start(launch, sink);
         let up = tokio::select! {
             up = runner.wait_up() => up,
@@ -429,11 +432,12 @@ impl Boot {
         let mut marked = false;
         loop {
             tokio::select! {
-                end = runner.wait_ended() => return end,
+                biased;
                 () = runner.wait_job(), if !marked => {
                     marked = true;
                     self.mark_used();
                 }
+                end = runner.wait_ended() => return end,
                 count = self.signals.more_than(seen) => {
                     seen = count;
                     if count == 1 {

@@ -107,7 +107,6 @@ impl Error {
     pub fn output(&self) -> Option<&str> {
         let output = match self {
             Self::Configure(error) => error.output(),
-            Self::Dependencies(error) => error.output(),
             Self::Ended(end) => Some(end.last_words.as_str()),
             _ => None,
         };

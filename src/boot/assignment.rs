@@ -90,10 +90,8 @@ pub(super) fn registration(
     let name = wishes.name.as_deref().or_else(|| name(config, metadata, bootstrap));
     let name = name.ok_or(Error::NotTold { what: "the runner's name", how: "give --name" })?;
     let group = wishes.group.clone().or_else(|| {
-        let told = [
-            metadata.map(|m| m.runner_group.as_str()),
-            bootstrap.map(|b| b.runner_group.as_str()),
-        ];
+        let told =
+            [metadata.map(|m| m.runner_group.as_str()), bootstrap.map(|b| b.runner_group.as_str())];
         first(told).filter(|group| *group != "default").map(str::to_owned)
     });
     let told_labels = metadata.map(|m| m.runner_labels.clone()).filter(|l| !l.is_empty());
@@ -123,7 +121,7 @@ fn name<'a>(
     ])
 }
 
-fn first<'a, const N: usize>(candidates: [Option<&'a str>; N]) -> Option<&'a str> {
+fn first<const N: usize>(candidates: [Option<&str>; N]) -> Option<&str> {
     candidates.into_iter().flatten().find(|text| !text.trim().is_empty())
 }
 

@@ -26,6 +26,12 @@ pub struct LogSettings {
     pub format: LogFormat,
 }
 
+impl Default for LogSettings {
+    fn default() -> Self {
+        Self { level: LevelFilter::INFO, format: LogFormat::Auto }
+    }
+}
+
 impl LogSettings {
     pub fn resolve(layers: &Layers) -> Result<Self, ConfigError> {
         let level = read(layers, &LOG_LEVEL, "one of error, warn, info, debug, trace", |text| {
@@ -39,10 +45,8 @@ impl LogSettings {
                 "json" => Some(LogFormat::Json),
                 _ => None,
             })?;
-        Ok(Self {
-            level: level.unwrap_or(LevelFilter::INFO),
-            format: format.unwrap_or(LogFormat::Auto),
-        })
+        let default = Self::default();
+        Ok(Self { level: level.unwrap_or(default.level), format: format.unwrap_or(default.format) })
     }
 }
 

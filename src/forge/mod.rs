@@ -1,5 +1,87 @@
-//! What differs between forges: the runner's files, its configuration, its command and its words.
+//! What differs between the forges: how a runner is configured, and what its own words mean.
 //!
-//! Must not: know GARM, or own a process for longer than a configuration takes.
+//! Owns: the words that every forge's runner says in its own dialect ([`Event`], [`Cause`]). Must not:
+//! start anything, or decide what follows from an event; that is `supervise`'s.
 
 pub mod github;
+
+/// Which runner software it is, and so how its output and its folder are to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// actions/runner.
+    GitHub,
+}
+
+/// What the runner said about itself in one line of its output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// It is online and waits for a job.
+    Listening,
+    JobStarted {
+        name: String,
+    },
+    JobCompleted {
+        name: String,
+        result: JobResult,
+    },
+    /// The connection to the forge was lost and is there again.
+    Reconnected,
+}
+
+/// How a job ended, as the forge names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobResult {
+    Succeeded,
+    Failed,
+    Canceled,
+    Skipped,
+    Abandoned,
+}
+
+impl JobResult {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::Canceled => "Canceled",
+            Self::Skipped => "Skipped",
+            Self::Abandoned => "Abandoned",
+        }
+    }
+}
+
+/// Why the runner gave up, as far as its last words tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The forge does not know this runner (any more).
+    RegistrationGone,
+    /// The runner's home holds no registration.
+    NotConfigured,
+    /// Another process holds this runner's session.
+    SessionConflict,
+    /// The forge refuses this version of the runner.
+    VersionRefused,
+}
+
+impl Dialect {
+    /// What `line` (of the runner's stdout) says, if it is one of the runner's own state lines.
+    pub fn read_line(self, line: &str) -> Option<Event> {
+        match self {
+            Self::GitHub => github::output::read_line(line),
+        }
+    }
+
+    /// The cause of an end that `text`, the runner's last words, gives.
+    pub fn cause(self, text: &str) -> Option<Cause> {
+        match self {
+            Self::GitHub => github::output::cause(text),
+        }
+    }
+
+    /// The files in the runner's home without which it cannot be started (again).
+    pub fn registration_files(self) -> &'static [&'static str] {
+        match self {
+            Self::GitHub => &[".runner", ".credentials"],
+        }
+    }
+}

@@ -8,12 +8,13 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{SigHandler, SigSet, Signal, killpg, signal};
 use nix::unistd::{Gid, Pid, Uid};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
@@ -24,6 +25,8 @@ use crate::text::Tail;
 
 /// How long a stopped program may take to end by itself before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
+/// How often a group whose leader is gone is looked at until it is empty.
+const GROUP_LOOK: Duration = Duration::from_millis(20);
 /// How long the output of an ended program is still awaited: something it left running in the
 /// background may hold the pipe open for ever.
 const LAST_WORDS: Duration = Duration::from_millis(300);
@@ -107,6 +110,13 @@ impl Program {
     }
 }
 
+/// Makes this process's environment, memory and files unreadable for others under its uid: `/proc/<pid>`
+/// then belongs to root, and nobody may trace it. An exec undoes that, so every process of ours does it.
+pub fn hide() {
+    // Fails only for a value that the kernel does not know.
+    let _ = nix::sys::prctl::set_dumpable(false);
+}
+
 /// The process group that a child of [`Program::spawn`] leads.
 #[derive(Debug, Clone, Copy)]
 pub struct Group(Option<Pid>);
@@ -131,6 +141,22 @@ impl Group {
         self.0.is_some_and(|group| killpg(group, None) != Err(Errno::ESRCH))
     }
 
+    /// Ends what is left of the group after its leader: SIGTERM, and SIGKILL after [`GRACE`].
+    pub async fn end_rest(self) {
+        if !self.signal(Signal::SIGTERM) {
+            return;
+        }
+        // Looked at again and again, because the kernel tells nobody that a group has become empty.
+        let empty = async {
+            while self.is_alive() {
+                tokio::time::sleep(GROUP_LOOK).await;
+            }
+        };
+        if tokio::time::timeout(GRACE, empty).await.is_err() {
+            self.signal(Signal::SIGKILL);
+        }
+    }
+
     /// SIGTERM, and SIGKILL after [`GRACE`], to the group; returns when its leader is reaped.
     async fn end(self, child: &mut Child) {
         self.signal(Signal::SIGTERM);
@@ -138,6 +164,45 @@ impl Group {
         self.signal(Signal::SIGKILL);
         let _ = child.wait().await;
     }
+}
+
+/// Starts this same executable once more, with our arguments, environment and outputs, under the
+/// name `name`, in a process group of its own and with default signals; `held` stay blocked in it.
+/// For `init`, before any thread or runtime: the caller waits for the process itself.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that spawns")]
+pub fn spawn_again(name: &str, held: &'static [Signal]) -> Result<Pid, ProcessError> {
+    let mut args = std::env::args_os();
+    let typed = args.next().map(PathBuf::from);
+    let args: Vec<OsString> = args.collect();
+    // By its path first, because a program started as /proc/self/exe is called "exe" in every list of
+    // processes; as typed where /proc is not mounted.
+    let paths = [std::env::current_exe().ok(), Some(PathBuf::from("/proc/self/exe")), typed];
+    let mut error = None;
+    for path in paths.into_iter().flatten() {
+        let mut command = std::process::Command::new(&path);
+        command.arg0(name).args(&args).process_group(0);
+        with_signals_held(&mut command, held);
+        match command.spawn() {
+            Ok(child) => return Ok(Pid::from_raw(child.id().cast_signed())),
+            Err(source) => error = error.or(Some(ProcessError::Start { path, source })),
+        }
+    }
+    Err(error.unwrap_or_else(|| ProcessError::Start {
+        path: PathBuf::new(),
+        source: io::Error::from_raw_os_error(Errno::ENOENT as i32),
+    }))
+}
+
+#[expect(unsafe_code, reason = "the only way to reset signals")]
+fn with_signals_held(command: &mut std::process::Command, held: &'static [Signal]) {
+    let prepare = move || {
+        reset_signals()?;
+        held.iter().copied().collect::<SigSet>().thread_block()?;
+        Ok(())
+    };
+    // SAFETY: the closure allocates nothing and calls only async-signal-safe functions (sigaction,
+    // sigprocmask), as is required between fork and exec.
+    unsafe { command.pre_exec(prepare) };
 }
 
 /// Both outputs of a child, read into one tail.
@@ -211,7 +276,6 @@ fn before_exec(command: &mut Command, user: Option<&Account>) {
     reason = "sigaction is unsafe for the sake of handlers; these are default ones"
 )]
 pub(crate) fn reset_signals() -> io::Result<()> {
-    use nix::sys::signal::{SigHandler, SigSet, signal};
     for sig in Signal::iterator().filter(|s| !matches!(s, Signal::SIGKILL | Signal::SIGSTOP)) {
         // SAFETY: SIG_DFL installs no code of ours.
         unsafe { signal(sig, SigHandler::SigDfl) }?;

@@ -1,4 +1,5 @@
-//! GitHub's actions/runner.
+//! GitHub's runner, actions/runner.
 
 pub mod configure;
 pub mod files;
+pub mod output;

@@ -1,0 +1,125 @@
+//! What the runner is started with, and what it needs from the system before that.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::forge::Dialect;
+use crate::host::process::Program;
+use crate::http::Patience;
+use crate::state;
+use crate::supervise::environment::{self, Sources};
+use crate::supervise::{Launch, Relaunch};
+use crate::tools::dependencies::{Installed, Installer, Search, names};
+
+/// .NET's own switch for running without libicu.
+const INVARIANT: &str = "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT";
+const INSTALL_PAUSE: Duration = Duration::from_secs(5);
+
+/// The environment of config.sh and of the Listener.
+pub(super) fn environment(config: &Config) -> Vec<(OsString, OsString)> {
+    let read = |path: PathBuf| {
+        std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).ok()
+    };
+    let etc_environment = read(PathBuf::from("/etc/environment")).unwrap_or_default();
+    let path_file = read(config.home.join(".path"));
+    let mut extra: Vec<(OsString, OsString)> = Vec::new();
+    if config.user.is_root() {
+        extra.push(("RUNNER_ALLOW_RUNASROOT".into(), "1".into()));
+    }
+    for (names, value) in [
+        (["http_proxy", "HTTP_PROXY"], &config.proxy.http),
+        (["https_proxy", "HTTPS_PROXY"], &config.proxy.https),
+        (["no_proxy", "NO_PROXY"], &config.proxy.no_proxy),
+    ] {
+        if let Some(value) = value {
+            extra.extend(names.map(|name| (name.into(), value.into())));
+        }
+    }
+    environment::environment(&Sources {
+        ours: config.environment.pairs(),
+        account: &config.user,
+        home: &config.home,
+        etc_environment: &etc_environment,
+        path_file: path_file.as_deref(),
+        extra: &extra,
+    })
+}
+
+pub(super) fn launch(config: &Config) -> Launch {
+    let own = ["bin/Runner.Listener".to_owned(), "run".to_owned()];
+    let words = config.command.as_deref().unwrap_or(&own);
+    let (program, args) = words.split_first().unwrap_or((&own[0], &[]));
+    // The exit codes of a start script mean nothing to us.
+    let relaunch = config.command.is_none().then(Relaunch::default);
+    Launch {
+        program: Program {
+            path: config.home.join(program),
+            args: args.iter().map(OsString::from).collect(),
+            env: environment(config),
+            dir: config.home.clone(),
+            user: config.switch_to.clone(),
+        },
+        home: config.home.clone(),
+        dialect: Dialect::GitHub,
+        drain_timeout: config.times.drain_timeout,
+        stop_grace: config.times.stop_grace,
+        relaunch,
+    }
+}
+
+pub(super) fn no_stdout(source: &std::io::Error) -> Error {
+    Error::Panic(format!("stdout cannot be used: {source}"))
+}
+
+/// Where the runner's libraries are looked for.
+pub(super) fn search(config: &Config) -> Search {
+    let invariant = config.environment.get(INVARIANT);
+    Search {
+        root: PathBuf::from("/"),
+        library_path: config.environment.get("LD_LIBRARY_PATH").map(OsString::from),
+        globalization_invariant: invariant
+            .is_some_and(|value| value == "1" || value.eq_ignore_ascii_case("true")),
+    }
+}
+
+/// Installs what is missing. Where that cannot be done here the runner is tried all the same: it knows
+/// better than we what it can do without, and says so.
+pub(super) async fn install_dependencies(
+    config: &Config,
+    patience: &Patience,
+) -> Result<(), Error> {
+    let work = state::folder(&config.dirs.runtime)?;
+    let installer = Installer {
+        home: &config.home,
+        work: &work,
+        env: environment(config),
+        search: search(config),
+        pause: INSTALL_PAUSE,
+        deadline: patience.deadline,
+    };
+    match installer.install(&patience.cancel).await? {
+        Installed::NotNeeded => {}
+        Installed::Done { attempts } => info!(attempts, "the dependencies are installed"),
+        Installed::StillMissing(missing) => {
+            warn!(
+                "installdependencies.sh was content, but these are still missing: {}",
+                names(&missing)
+            );
+        }
+        Installed::NotRoot(missing) => {
+            warn!(
+                "only root can install what is missing: {}; put it into the image",
+                names(&missing)
+            );
+        }
+        Installed::NoScript(missing) => {
+            warn!("the runner brings no script to install what is missing: {}", names(&missing));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! From the command line to an exit code: parse, log, runtime, run.
+//!
+//! Owns: what happens before there is a [`Config`] to boot with, so also how bad input is told: to the
+//! person in one sentence, and to GARM as `failed` where its address and token are at hand.
+
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+use tracing::{error, warn};
+
+use crate::boot::{self, Signals};
+use crate::cli::{self, Invocation};
+use crate::config::{self, Config, Environment, Flags, Layers, LogSettings};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::garm::{Garm, Reporter};
+use crate::host::users::Account;
+use crate::http::{Http, Patience, ProxySettings, Trust};
+use crate::state::{self, Instance, State};
+use crate::{init, log};
+
+/// How long GARM is asked to listen to a person's mistake.
+const TELL_LIMIT: Duration = Duration::from_secs(10);
+
+/// Runs the program; `args` begin with its name.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
+    // The provider is the process's; a second one in a test is no error.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let env = Environment::of_process();
+    let invocation = match cli::parse(args) {
+        Ok(invocation) => invocation,
+        Err(error) => return typed_wrong(&error, env),
+    };
+    match invocation {
+        Invocation::Run { flags } => in_runtime(boot(Layers::new(flags, env))),
+    }
+}
+
+async fn boot(mut layers: Layers) -> Exit {
+    let signals = Signals::listen();
+    init::signals::release();
+    let signals = match signals {
+        Ok(signals) => signals,
+        Err(source) => {
+            error!("failed to listen to signals: {source}");
+            return Exit::Internal;
+        }
+    };
+    match resolve(&mut layers) {
+        Ok(config) => boot::boot(config, signals).await,
+        Err(error) => refuse(&layers, error.into()).await,
+    }
+}
+
+fn resolve(layers: &mut Layers) -> Result<Config, config::ConfigError> {
+    let file = layers.read_file();
+    // Logging comes up whatever the file says, for its fault is to be logged.
+    let log = LogSettings::resolve(layers);
+    log::init(log.as_ref().copied().unwrap_or_default(), &layers.env);
+    file?;
+    log?;
+    let bootstrap = config::bootstrap(layers)?;
+    Config::resolve(layers, bootstrap)
+}
+
+/// A command line that was not understood, or a request for help: clap has the words.
+fn typed_wrong(error: &clap::Error, env: Environment) -> Exit {
+    let _ = error.print();
+    if !error.use_stderr() {
+        return Exit::Done;
+    }
+    init::signals::release();
+    let layers = Layers::new(Flags::new(), env);
+    log::init(LogSettings::default(), &layers.env);
+    let text = crate::text::one_line(&error.render().to_string());
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let text = text.split(" | ").next().unwrap_or_default().to_owned();
+    in_runtime(refuse(&layers, Error::Typed(text)))
+}
+
+/// Says what is wrong, to the person and, where we know how, to GARM.
+async fn refuse(layers: &Layers, error: Error) -> Exit {
+    error!("failed to {error}");
+    tell_garm(layers, &error).await;
+    error.exit()
+}
+
+/// Sends `failed`, unless this is a second start: then the first one speaks.
+async fn tell_garm(layers: &Layers, error: &Error) {
+    let bootstrap = config::bootstrap(layers).unwrap_or_default();
+    let Ok(access) = config::access(layers, bootstrap.as_ref()) else { return };
+    let instance = Instance::new(access.callback.as_str(), access.token.expose());
+    let dirs = config::dirs(layers, &Account::current());
+    let claimed = state::folder(&dirs.state)
+        .and_then(|dir| State::lock(&dir))
+        .and_then(|state| state.refuse_used(&instance).map(|()| state));
+    match claimed {
+        Err(state::StateError::Busy { .. } | state::StateError::Used { .. }) => return,
+        Err(error) => warn!("failed to {error}"),
+        Ok(_) => {}
+    }
+    let (trust, proxy) = (Trust::default(), ProxySettings::default());
+    let Ok(http) = Http::new(&trust, &proxy, vec![access.callback.clone()]) else { return };
+    let patience =
+        Patience { deadline: Instant::now() + TELL_LIMIT, cancel: CancellationToken::new() };
+    let reporter = Reporter::start(Garm::new(http, access, patience.clone()));
+    let message = format!("[{}] preflight: failed to {error}", error.reason());
+    if let Err(error) = reporter.failed(&message, patience).await {
+        warn!("GARM could not be told: {error}");
+    }
+}
+
+fn in_runtime(work: impl Future<Output = Exit>) -> Exit {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(16).build();
+    match runtime {
+        Ok(runtime) => {
+            let exit = runtime.block_on(work);
+            // What still blocks there (a name that does not resolve) must not keep us.
+            runtime.shutdown_background();
+            exit
+        }
+        Err(source) => {
+            error!("failed to start the runtime: {source}");
+            Exit::Internal
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The task that owns the runner.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tokio::process::Child;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::end::{End, How, Job};
+use super::ends::{self, Verdict};
+use super::forward::Forwarder;
+use super::leave::{Action, Leave, Times, Work};
+use super::output::{Lines, Output, Source};
+use super::progress::Progress;
+use super::{Launch, Manner, Order, State, Why, update};
+use crate::forge::Cause;
+use crate::host::process::{Group, ProcessError};
+use crate::secret::redact;
+use crate::text::{Tail, one_line, readable};
+
+/// How long the output is still awaited when the process group is gone: something that left the group
+/// may hold the pipe open for ever.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How long our own reader may take for the rest.
+const FLUSH: Duration = Duration::from_secs(2);
+
+pub(super) struct Actor {
+    launch: Launch,
+    orders: mpsc::UnboundedReceiver<Order>,
+    state: watch::Sender<State>,
+    forward: Forwarder,
+    progress: Progress,
+    leave: Leave,
+    asked: Option<Order>,
+    was_listening: bool,
+    /// What the present process has printed.
+    tail: Tail,
+    starts: u32,
+}
+
+/// A started runner. Kept apart from the actor, so that waiting for it and answering to what it says
+/// do not lock each other out.
+struct Runner {
+    child: Child,
+    group: Group,
+    output: Output,
+}
+
+impl Actor {
+    pub(super) fn new(
+        launch: Launch,
+        orders: mpsc::UnboundedReceiver<Order>,
+        state: watch::Sender<State>,
+        forward: Forwarder,
+    ) -> Self {
+        Self {
+            launch,
+            orders,
+            state,
+            forward,
+            progress: Progress::default(),
+            leave: Leave::default(),
+            asked: None,
+            was_listening: false,
+            tail: Tail::default(),
+            starts: 0,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        update::forget(&self.launch.home);
+        let how = self.live().await;
+        let end = self.end(how);
+        tracing::info!(starts = end.starts, "{}", end.summary());
+        self.forward.finish(FLUSH).await;
+        self.state.send_replace(State::Ended(Box::new(end)));
+    }
+
+    /// Every start of the runner, to the last one's end.
+    async fn live(&mut self) -> How {
+        loop {
+            let mut runner = match self.start() {
+                Ok(runner) => runner,
+                Err(error) => return How::NotStarted(error.to_string()),
+            };
+            let how = how(self.attend(&mut runner).await);
+            let verdict = Verdict::of(&how);
+            let updating = verdict == Verdict::Updating && self.may_relaunch(verdict).is_some();
+            if updating && !self.await_update(&mut runner).await {
+                self.bury(&mut runner).await;
+                return if self.asked.is_some() { how } else { How::UpdateFailed };
+            }
+            if !updating {
+                self.bury(&mut runner).await;
+            }
+            let Some(pause) = self.may_relaunch(verdict) else { return how };
+            tracing::info!(?how, starts = self.starts, "the runner is started again in {pause:?}");
+            if !self.pause(pause).await {
+                return how;
+            }
+        }
+    }
+
+    fn start(&mut self) -> Result<Runner, ProcessError> {
+        let mut child = self.launch.program.spawn()?;
+        self.starts += 1;
+        self.tail = Tail::default();
+        self.progress = Progress::default();
+        self.publish();
+        tracing::info!(pid = child.id(), "the runner is started");
+        Ok(Runner { group: Group::of(&child), output: Output::of(&mut child), child })
+    }
+
+    /// Waits for the process to end, and meanwhile hears, obeys, and keeps the times.
+    async fn attend(&mut self, runner: &mut Runner) -> io::Result<ExitStatus> {
+        let Runner { child, group, output } = runner;
+        let mut output_open = true;
+        loop {
+            let until = self.leave.until();
+            tokio::select! {
+                status = child.wait() => return status,
+                Some(order) = self.orders.recv() => self.obey(order, *group),
+                () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {
+                    self.time_passed(*group);
+                }
+                lines = output.next(), if output_open => match lines {
+                    Some(lines) => self.hear(lines),
+                    None => output_open = false,
+                },
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order, group: Group) {
+        self.note(order);
+        let (leave, action) =
+            self.leave.ordered(order.manner, self.work(), self.times(), Instant::now());
+        tracing::info!(manner = ?order.manner, why = ?order.why, "the runner is to leave: {leave:?}");
+        self.leave = leave;
+        self.act(action, group);
+    }
+
+    fn time_passed(&mut self, group: Group) {
+        if matches!(self.leave, Leave::AfterJob { .. }) && self.work() == Work::Job {
+            self.note(Order { manner: Manner::Stop, why: Why::DrainTimeout });
+        }
+        let (leave, action) = self.leave.timed_out(self.times(), Instant::now());
+        tracing::info!("the runner has not left in time: {leave:?}");
+        self.leave = leave;
+        self.act(action, group);
+    }
+
+    fn act(&self, action: Action, group: Group) {
+        match action {
+            Action::Nothing => true,
+            Action::Interrupt => group.signal_leader(Signal::SIGINT),
+            Action::Terminate => group.signal(Signal::SIGTERM),
+            // The leader by itself, too: it may have gone over to another group.
+            Action::Kill => group.signal(Signal::SIGKILL) | group.signal_leader(Signal::SIGKILL),
+        };
+        self.publish();
+    }
+
+    /// The strongest order counts, and of two equals the first.
+    fn note(&mut self, order: Order) {
+        if self.asked.is_none_or(|asked| order.manner > asked.manner) {
+            self.asked = Some(order);
+        }
+    }
+
+    fn hear(&mut self, lines: Lines<'_>) {
+        let source = lines.source;
+        lines.for_each(|line| {
+            self.tail.push(line);
+            self.tail.push(b"\n");
+            let line = String::from_utf8_lossy(line);
+            self.forward.send(&redact(&line));
+            if source == Source::Stdout {
+                self.heed(&line);
+            }
+        });
+    }
+
+    /// Lets a line of the runner's stdout change the state, if it is one that may.
+    fn heed(&mut self, line: &str) {
+        let Some(event) = self.launch.dialect.read_line(line) else { return };
+        let Some(progress) = self.progress.after(event) else { return };
+        let now = Instant::now();
+        self.leave = match progress {
+            Progress::Running { .. } => self.leave.job_started(self.times(), now),
+            Progress::Finished { .. } => self.leave.job_completed(self.times(), now),
+            Progress::Starting | Progress::Listening => self.leave,
+        };
+        self.progress = progress;
+        self.was_listening |= self.progress == Progress::Listening;
+        self.publish();
+    }
+
+    /// Ends what the runner has left in its group, and hears the last words of both.
+    async fn bury(&mut self, runner: &mut Runner) {
+        let Runner { group, output, .. } = runner;
+        self.hear_until(output, group.end_rest()).await;
+        let to_the_end = async {
+            while let Some(lines) = output.next().await {
+                self.hear(lines);
+            }
+        };
+        let _ = timeout(LAST_WORDS, to_the_end).await;
+    }
+
+    /// Hears until `done`, at the least.
+    async fn hear_until<T>(&mut self, output: &mut Output, done: impl Future<Output = T>) -> T {
+        let mut output_open = true;
+        tokio::pin!(done);
+        loop {
+            tokio::select! {
+                value = &mut done => return value,
+                lines = output.next(), if output_open => match lines {
+                    Some(lines) => self.hear(lines),
+                    None => output_open = false,
+                },
+            }
+        }
+    }
+
+    /// Whether the update came to its end in time and nobody wants the runner to leave. Its updater
+    /// still has the pipes of the process that it replaces, so these are read on.
+    async fn await_update(&mut self, runner: &mut Runner) -> bool {
+        let Some(policy) = self.launch.relaunch else { return false };
+        tracing::info!("the runner is updating itself");
+        let (home, program) = (self.launch.home.clone(), self.launch.program.path.clone());
+        let finished = timeout(policy.update_limit, update::finished(&home, &program));
+        tokio::pin!(finished);
+        let mut output_open = true;
+        loop {
+            tokio::select! {
+                result = &mut finished => return result.is_ok(),
+                Some(order) = self.orders.recv() => {
+                    self.note(order);
+                    return false;
+                }
+                lines = runner.output.next(), if output_open => match lines {
+                    Some(lines) => self.hear(lines),
+                    None => output_open = false,
+                },
+            }
+        }
+    }
+
+    /// The pause before the next start; `None`: there is none.
+    fn may_relaunch(&self, verdict: Verdict) -> Option<Duration> {
+        let Launch { home, dialect, relaunch, .. } = &self.launch;
+        let may = self.asked.is_none() && ends::may_start_again(&self.progress, *dialect, home);
+        (*relaunch).filter(|_| may)?.after(verdict, self.starts)
+    }
+
+    /// Whether the pause has passed without an order to leave.
+    async fn pause(&mut self, pause: Duration) -> bool {
+        tokio::select! {
+            biased;
+            Some(order) = self.orders.recv() => {
+                self.note(order);
+                false
+            }
+            () = sleep(pause) => true,
+        }
+    }
+
+    fn times(&self) -> Times {
+        let Launch { drain_timeout, stop_grace, .. } = self.launch;
+        Times { drain_timeout, stop_grace }
+    }
+
+    fn work(&self) -> Work {
+        match self.progress {
+            Progress::Starting | Progress::Listening => Work::None,
+            Progress::Running { .. } => Work::Job,
+            Progress::Finished { .. } => Work::JustDone,
+        }
+    }
+
+    fn job(&self) -> Option<Job> {
+        let (name, result) = match &self.progress {
+            Progress::Starting | Progress::Listening => return None,
+            Progress::Running { name } => (name, None),
+            Progress::Finished { name, result } => (name, Some(*result)),
+        };
+        Some(Job { name: one_line(&readable(name.as_bytes())), result })
+    }
+
+    fn publish(&self) {
+        let state = match (self.asked, self.job()) {
+            (Some(order), _) if self.leave.is_under_way() => State::Stopping { why: order.why },
+            (_, Some(job)) if job.result.is_some() => State::Finishing { job },
+            (_, Some(job)) => State::Running { job: job.name },
+            (_, None) if self.progress == Progress::Listening => State::Listening,
+            (_, None) => State::Starting,
+        };
+        self.state.send_if_modified(|now| {
+            let changed = *now != state;
+            if changed {
+                tracing::debug!("the runner: {state:?}");
+                *now = state;
+            }
+            changed
+        });
+    }
+
+    fn end(&self, how: How) -> End {
+        let (job, last_words) = (self.job(), self.tail.text());
+        let Launch { dialect, home, .. } = &self.launch;
+        let cause = if job.is_some() {
+            None
+        } else if how == How::Exited(2) && !ends::is_registered(*dialect, home) {
+            Some(Cause::RegistrationGone)
+        } else {
+            dialect.cause(&last_words)
+        };
+        End {
+            how,
+            job,
+            was_listening: self.was_listening,
+            asked: self.asked,
+            cause,
+            last_words,
+            starts: self.starts,
+        }
+    }
+}
+
+fn how(status: io::Result<ExitStatus>) -> How {
+    match status {
+        Ok(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => How::Exited(code),
+            (None, Some(signal)) => How::Signalled(signal),
+            (None, None) => How::Unknown(format!("its status is {status}")),
+        },
+        Err(error) => How::Unknown(error.to_string()),
+    }
+}

@@ -1,0 +1,332 @@
+//! What a runner, and so every job, finds in its environment.
+//!
+//! Built from nothing, so that none of our own settings, addresses or tokens comes through. Merged in
+//! this order, a later one wins:
+//! 1. `/etc/environment`, as pam_env reads it: what a login would have;
+//! 2. names of our own environment that are on the list below: what an image or a unit has set for the
+//!    runner;
+//! 3. `.path` of the runner's home, for PATH;
+//! 4. HOME, USER, LOGNAME, SHELL of the account;
+//! 5. what the caller adds.
+//!
+//! Through all of them, a name that is [forbidden](is_forbidden) and a value that holds a known secret
+//! are left out. `.env` of the runner's home is not ours: the Listener reads it itself.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use crate::host::users::Account;
+use crate::secret::redact;
+
+pub type Pair = (OsString, OsString);
+
+/// Where nothing names a PATH.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Names of our own environment that the runner gets.
+const ALLOWED: [&str; 40] = [
+    "PATH",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    // Of images: the runner and its actions look for them.
+    "ImageOS",
+    "ImageVersion",
+    "RUNNER_TOOL_CACHE",
+    "AGENT_TOOLSDIRECTORY",
+    // Of the runner and its start scripts (a user's own command may be one of those).
+    "RUNNER_ALLOW_RUNASROOT",
+    "RUNNER_MANUALLY_TRAP_SIG",
+    "RUNNER_UPDATE_CA_CERTS",
+    "RUNNER_WAIT_FOR_DOCKER_IN_SECONDS",
+    // The way out.
+    "http_proxy",
+    "https_proxy",
+    "ftp_proxy",
+    "all_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "FTP_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    // Whom to trust.
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+    "CURL_CA_BUNDLE",
+    "REQUESTS_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    // Docker beside the runner, or in another container.
+    "DOCKER_HOST",
+    "DOCKER_CONTEXT",
+    "DOCKER_CONFIG",
+    "DOCKER_CERT_PATH",
+    "DOCKER_TLS_VERIFY",
+    "DOCKER_API_VERSION",
+    "DOCKER_BUILDKIT",
+    "CONTAINER_HOST",
+    "TESTCONTAINERS_HOST_OVERRIDE",
+    // Kubernetes, for the runner's container hooks.
+    "KUBERNETES_SERVICE_HOST",
+    "KUBERNETES_SERVICE_PORT",
+    "KUBERNETES_SERVICE_PORT_HTTPS",
+];
+
+/// Beginnings of names of our own environment that the runner gets.
+const ALLOWED_PREFIXES: [&str; 4] = ["LC_", "ACTIONS_RUNNER_", "GITHUB_ACTIONS_RUNNER_", "DOTNET_"];
+
+/// Ours and GARM's: never in a job.
+const FORBIDDEN: [&str; 8] = [
+    "METADATA_URL",
+    "CALLBACK_URL",
+    "BEARER_TOKEN",
+    "RUNNER_TOKEN",
+    "JIT_CONFIG_ENABLED",
+    "CREDENTIALS_DIRECTORY",
+    // With these a job could tell the service manager that we are ready, or write into our log.
+    "NOTIFY_SOCKET",
+    "JOURNAL_STREAM",
+];
+
+const FORBIDDEN_PREFIXES: [&str; 2] = ["GARM_", "ACTIONS_RUNNER_INPUT_"];
+
+/// What the environment is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct Sources<'a> {
+    /// Our own environment.
+    pub ours: &'a [Pair],
+    pub account: &'a Account,
+    /// The runner's home: HOME for an account that has none.
+    pub home: &'a Path,
+    /// The text of `/etc/environment`; empty if there is none.
+    pub etc_environment: &'a str,
+    /// The text of `.path` in the runner's home.
+    pub path_file: Option<&'a str>,
+    /// Added by the caller: whatever the allow-list does not know.
+    pub extra: &'a [Pair],
+}
+
+/// The whole environment of the runner, in the order of the names.
+pub fn environment(sources: &Sources<'_>) -> Vec<Pair> {
+    let Sources { ours, account, home, etc_environment, path_file, extra } = *sources;
+    let mut all: BTreeMap<OsString, OsString> = BTreeMap::new();
+    let mut set = |name: &OsStr, value: &OsStr| {
+        if !is_forbidden(name) && !holds_secret(value) {
+            all.insert(name.to_owned(), value.to_owned());
+        }
+    };
+    set("PATH".as_ref(), DEFAULT_PATH.as_ref());
+    for (name, value) in parse_etc_environment(etc_environment) {
+        set(name.as_ref(), value.as_ref());
+    }
+    for (name, value) in ours.iter().filter(|(name, value)| is_allowed(name) && !value.is_empty()) {
+        set(name, value);
+    }
+    if let Some(path) = path_file.map(str::trim).filter(|path| !path.is_empty()) {
+        set("PATH".as_ref(), path.as_ref());
+    }
+    set("HOME".as_ref(), account.home.as_deref().unwrap_or(home).as_os_str());
+    set("USER".as_ref(), account.name.as_ref());
+    set("LOGNAME".as_ref(), account.name.as_ref());
+    set("SHELL".as_ref(), account.shell.as_os_str());
+    for (name, value) in extra {
+        set(name, value);
+    }
+    all.into_iter().collect()
+}
+
+fn is_allowed(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| {
+        ALLOWED.contains(&name) || ALLOWED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    })
+}
+
+/// Whether a job must never have a variable of this name, wherever it comes from.
+pub fn is_forbidden(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    FORBIDDEN.contains(&&*name) || FORBIDDEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn holds_secret(value: &OsStr) -> bool {
+    let value = value.to_string_lossy();
+    redact(&value) != value
+}
+
+/// `/etc/environment` as pam_env(8) reads it: `KEY=VALUE` lines, perhaps with `export ` in front; `#`
+/// begins a comment anywhere; one pair of quotes around a value goes; nothing is expanded.
+fn parse_etc_environment(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines().filter_map(|line| {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        let line = line.strip_prefix("export ").unwrap_or(line).trim_start();
+        let (name, value) = line.split_once('=')?;
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        (!name.is_empty() && name.chars().all(is_name)).then(|| (name, unquoted(value)))
+    })
+}
+
+/// The opening quote goes, and with it a closing one at the very end (of either kind, as pam_env has it).
+fn unquoted(value: &str) -> &str {
+    const QUOTES: [char; 2] = ['"', '\''];
+    value.strip_prefix(QUOTES).map_or(value, |rest| rest.strip_suffix(QUOTES).unwrap_or(rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::secret::Secret;
+
+    fn account() -> Account {
+        Account {
+            name: "runner".to_owned(),
+            uid: 1001,
+            gid: 1001,
+            groups: vec![1001],
+            home: Some(PathBuf::from("/home/runner")),
+            shell: PathBuf::from("/bin/bash"),
+        }
+    }
+
+    fn pairs(pairs: &[(&str, &str)]) -> Vec<Pair> {
+        pairs.iter().map(|(k, v)| (OsString::from(k), OsString::from(v))).collect()
+    }
+
+    fn built(ours: &[Pair], etc: &str, path: Option<&str>, extra: &[Pair]) -> Vec<Pair> {
+        environment(&Sources {
+            ours,
+            account: &account(),
+            home: Path::new("/runner"),
+            etc_environment: etc,
+            path_file: path,
+            extra,
+        })
+    }
+
+    fn value<'a>(env: &'a [Pair], name: &str) -> Option<&'a str> {
+        env.iter().find(|(k, _)| k == name).and_then(|(_, v)| v.to_str())
+    }
+
+    #[test]
+    fn of_our_own_environment_only_listed_names_come_through() {
+        let ours = pairs(&[
+            ("LANG", "C.UTF-8"),
+            ("LC_ALL", "C"),
+            ("ImageOS", "ubuntu24"),
+            ("https_proxy", "http://proxy:3128"),
+            ("ACTIONS_RUNNER_HOOK_JOB_STARTED", "/hook"),
+            ("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1"),
+            ("ACTIONS_RUNNER_INPUT_TOKEN", "x"),
+            ("BEARER_TOKEN", "x"),
+            ("GARM_TOKEN", "x"),
+            ("METADATA_URL", "http://garm"),
+            ("NOTIFY_SOCKET", "/run/x"),
+            ("JOURNAL_STREAM", "8:1"),
+            ("RUNNER_NAME", "x"),
+            ("HOME", "/root"),
+            ("SOMETHING", "x"),
+        ]);
+        let env = built(&ours, "", None, &[]);
+        let names: Vec<_> = env.iter().filter_map(|(k, _)| k.to_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "ACTIONS_RUNNER_HOOK_JOB_STARTED",
+                "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT",
+                "HOME",
+                "ImageOS",
+                "LANG",
+                "LC_ALL",
+                "LOGNAME",
+                "PATH",
+                "SHELL",
+                "USER",
+                "https_proxy",
+            ]
+        );
+        assert_eq!(value(&env, "HOME"), Some("/home/runner"));
+    }
+
+    #[test]
+    fn path_and_home_are_there_even_if_we_have_none() {
+        let nobody = Account { home: None, name: "uid-4711".to_owned(), ..account() };
+        let env = environment(&Sources {
+            ours: &[],
+            account: &nobody,
+            home: Path::new("/runner"),
+            etc_environment: "",
+            path_file: None,
+            extra: &[],
+        });
+        assert_eq!(value(&env, "PATH"), Some(DEFAULT_PATH));
+        assert_eq!(value(&env, "HOME"), Some("/runner"));
+    }
+
+    #[test]
+    fn a_later_source_wins() {
+        let ours = pairs(&[("PATH", "/ours"), ("LANG", "ours")]);
+        let etc = "PATH=/etc\nLANG=etc\nJAVA_HOME=/opt/java\nHOME=/nowhere\n";
+        let env = built(&ours, etc, Some("/dot/path\n"), &pairs(&[("LANG", "extra")]));
+        assert_eq!(value(&env, "PATH"), Some("/dot/path"));
+        assert_eq!(value(&env, "LANG"), Some("extra"));
+        assert_eq!(value(&env, "JAVA_HOME"), Some("/opt/java"));
+        assert_eq!(value(&env, "HOME"), Some("/home/runner"));
+        assert_eq!(value(&built(&ours, etc, Some(" \n"), &[]), "PATH"), Some("/ours"));
+        assert_eq!(value(&built(&[], etc, None, &[]), "PATH"), Some("/etc"));
+    }
+
+    #[test]
+    fn etc_environment_is_read_as_pam_env_does() {
+        let table = [
+            ("A=b", vec![("A", "b")]),
+            ("A=\"b c\"", vec![("A", "b c")]),
+            ("A='b'", vec![("A", "b")]),
+            ("A=\"b", vec![("A", "b")]),
+            ("export A=b", vec![("A", "b")]),
+            ("  A=b  # why", vec![("A", "b")]),
+            ("# A=b\n\nB=$A:x", vec![("B", "$A:x")]),
+            ("A=1\nA=2", vec![("A", "1"), ("A", "2")]),
+            ("A=b=c", vec![("A", "b=c")]),
+            ("A-B=c", vec![]),
+            ("A", vec![]),
+            ("=b", vec![]),
+        ];
+        for (text, expected) in table {
+            assert_eq!(parse_etc_environment(text).collect::<Vec<_>>(), expected, "{text}");
+        }
+    }
+
+    fn name() -> impl Strategy<Value = String> {
+        let listed = ALLOWED.iter().chain(&FORBIDDEN).chain(&FORBIDDEN_PREFIXES).copied();
+        let listed: Vec<&str> = listed.chain(ALLOWED_PREFIXES).collect();
+        (proptest::sample::select(listed), "[A-Z_]{0,4}").prop_map(|(a, b)| format!("{a}{b}"))
+    }
+
+    proptest! {
+        #[test]
+        fn no_forbidden_name_and_no_secret_comes_through(
+            ours in proptest::collection::vec((name(), "[a-z]{0,5}", any::<bool>()), 0..20),
+            etc in proptest::collection::vec((name(), any::<bool>()), 0..10),
+            path in any::<bool>(),
+        ) {
+            let secret = Secret::new("a-secret-of-the-environment");
+            let value = |leaks: bool| if leaks { format!("x{}y", secret.expose()) } else { "v".to_owned() };
+            let ours: Vec<Pair> = ours
+                .into_iter()
+                .map(|(k, v, leaks)| (k.into(), format!("{v}{}", value(leaks)).into()))
+                .collect();
+            let etc: Vec<_> =
+                etc.into_iter().map(|(k, leaks)| format!("{k}={}", value(leaks))).collect();
+            let env = built(&ours, &etc.join("\n"), Some(&value(path)), &ours);
+            for (name, value) in &env {
+                prop_assert!(!is_forbidden(name), "{name:?}");
+                prop_assert!(!value.to_string_lossy().contains(secret.expose()), "{name:?}");
+            }
+            prop_assert!(env.iter().any(|(k, v)| k == "PATH" && !v.is_empty()));
+        }
+    }
+}

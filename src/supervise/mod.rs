@@ -1,0 +1,191 @@
+//! The runner's life: started, watched, led to its end.
+//!
+//! Theory of operation: one task (the actor, `actor.rs`) owns the runner's process. Everybody else holds
+//! a [`Supervisor`], which sends it orders, and reads the [`State`] that it publishes; nobody else
+//! signals the process, and there is no lock around it. What has happened so far is held in two small
+//! state machines without any I/O: `progress` (what the runner says that it is doing) and `leave` (how
+//! far we have gone in making it leave). The actor waits for the next input (a chunk of output, the
+//! end of the process, an order, the clock), asks them what follows, and does it.
+//!
+//! A runner may be started several times in one life: after an update of itself, and, as long as no
+//! job was seen, after an end that it calls retryable (`ends.rs`). An order to leave ends that, too.
+//!
+//! Invariants:
+//! - The runner's pipes are read at any rate until its end, and no reader of ours can hold it up.
+//! - Only the runner's own lines change the state, and never back from a job to before it.
+//! - A running job is signalled only after a stop was asked for, or a drain's time has passed.
+//! - After the end, nothing of the runner's process group is left.
+//!
+//! Owns: the runner's process group, its output, its environment. Must not: know GARM, or how the
+//! runner came to be on disk.
+
+mod actor;
+mod end;
+mod ends;
+pub mod environment;
+mod forward;
+mod leave;
+mod output;
+mod progress;
+mod update;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use crate::forge::Dialect;
+use crate::host::process::Program;
+
+pub use end::{End, How, Job};
+pub use ends::Relaunch;
+pub use forward::{Forwarder, our_stdout};
+
+/// Everything that the supervisor needs to know, resolved by the caller.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// `bin/Runner.Listener run`, or the user's own command.
+    pub program: Program,
+    /// The runner's home: where its registration and its update marker lie.
+    pub home: PathBuf,
+    pub dialect: Dialect,
+    /// How long a drain waits for a running job; `None`: as long as the job takes.
+    pub drain_timeout: Option<Duration>,
+    /// How long the runner may take to leave after SIGINT.
+    pub stop_grace: Duration,
+    /// `None`: every end is the end. For a command of the user's own, whose exit codes mean nothing
+    /// to us.
+    pub relaunch: Option<Relaunch>,
+}
+
+/// What the runner is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Started (again), and not online yet.
+    Starting,
+    Listening,
+    Running {
+        job: String,
+    },
+    /// Its job is done, and it has not gone yet.
+    Finishing {
+        job: Job,
+    },
+    /// It was told to leave, and no job is waited for.
+    Stopping {
+        why: Why,
+    },
+    Ended(Box<End>),
+}
+
+/// How the runner is asked to leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Manner {
+    /// Take no job any more; one that runs, or comes in that moment, is waited for.
+    Drain,
+    /// Leave now, job or not.
+    Stop,
+}
+
+/// Why it was asked to leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// A signal: a person or the platform.
+    Asked,
+    /// It did not listen in time.
+    NotReady,
+    IdleLimit,
+    JobLimit,
+    Lifetime,
+    /// A drain has waited for its job for as long as it may.
+    DrainTimeout,
+    /// GARM does not know this instance any more.
+    Forgotten,
+    /// The boot failed beside it.
+    BootFailed,
+}
+
+/// An order to leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Order {
+    pub manner: Manner,
+    pub why: Why,
+}
+
+/// The handle of the actor. It lives on without one.
+#[derive(Debug, Clone)]
+pub struct Supervisor {
+    orders: mpsc::UnboundedSender<Order>,
+    state: watch::Receiver<State>,
+}
+
+impl Supervisor {
+    /// Starts the runner; its output goes to `sink`, line by line and with secrets masked. Must be called
+    /// inside a runtime.
+    pub fn start(
+        launch: Launch,
+        sink: impl Write + Send + 'static,
+    ) -> (Self, watch::Receiver<State>) {
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let (publish, state) = watch::channel(State::Starting);
+        tokio::spawn(actor::Actor::new(launch, inbox, publish, Forwarder::start(sink)).run());
+        (Self { orders, state: state.clone() }, state)
+    }
+
+    /// Asks the runner to leave when it has no job. Once is enough; more often changes nothing.
+    pub fn drain(&self, why: Why) {
+        self.order(Manner::Drain, why);
+    }
+
+    /// Asks the runner to leave now. Each further call skips the wait that the stop is in.
+    pub fn stop(&self, why: Why) {
+        self.order(Manner::Stop, why);
+    }
+
+    /// Returns when the runner listens, or is beyond that; its end if it did not get there.
+    pub async fn wait_up(&self) -> Result<(), Box<End>> {
+        let up = |state: &State| !matches!(state, State::Starting | State::Stopping { .. });
+        match self.wait_for(up).await {
+            State::Ended(end) if !end.was_listening => Err(end),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns when a job has been seen; never if the runner ends without one.
+    pub async fn wait_job(&self) {
+        let had_one = |state: &State| match state {
+            State::Running { .. } | State::Finishing { .. } => true,
+            State::Ended(end) => end.job.is_some(),
+            _ => false,
+        };
+        if self.state.clone().wait_for(had_one).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Returns how the runner ended, when it has.
+    pub async fn wait_ended(&self) -> Box<End> {
+        match self.wait_for(|state| matches!(state, State::Ended(_))).await {
+            State::Ended(end) => end,
+            _ => Box::new(End::lost()),
+        }
+    }
+
+    pub fn state(&self) -> State {
+        self.state.borrow().clone()
+    }
+
+    async fn wait_for(&self, wanted: impl FnMut(&State) -> bool) -> State {
+        let lost = || State::Ended(Box::new(End::lost()));
+        self.state.clone().wait_for(wanted).await.map_or_else(|_| lost(), |state| state.clone())
+    }
+
+    fn order(&self, manner: Manner, why: Why) {
+        // The actor is gone only after the end, and then there is nothing to do.
+        let _ = self.orders.send(Order { manner, why });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! What the runner is doing, by its own account: which events may change which state.
+//!
+//! A runner here has one job in its life, so the way leads only forward. While a job runs only its own
+//! completion counts, because the output of a job can hold any words.
+
+use crate::forge::{Event, JobResult};
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) enum Progress {
+    #[default]
+    Starting,
+    Listening,
+    Running {
+        name: String,
+    },
+    Finished {
+        name: String,
+        result: JobResult,
+    },
+}
+
+impl Progress {
+    /// The state after `event`; `None` if it changes nothing.
+    pub(super) fn after(&self, event: Event) -> Option<Self> {
+        match (self, event) {
+            (Self::Starting, Event::Listening) => Some(Self::Listening),
+            (Self::Starting | Self::Listening, Event::JobStarted { name }) => {
+                Some(Self::Running { name })
+            }
+            (Self::Running { name }, Event::JobCompleted { name: done, result })
+                if *name == done =>
+            {
+                Some(Self::Finished { name: done, result })
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn has_seen_job(&self) -> bool {
+        matches!(self, Self::Running { .. } | Self::Finished { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn event() -> impl Strategy<Value = Event> {
+        let name = prop_oneof![Just("build".to_owned()), Just("test".to_owned())];
+        let result = prop_oneof![Just(JobResult::Succeeded), Just(JobResult::Failed)];
+        prop_oneof![
+            Just(Event::Listening),
+            Just(Event::Reconnected),
+            name.clone().prop_map(|name| Event::JobStarted { name }),
+            (name, result).prop_map(|(name, result)| Event::JobCompleted { name, result }),
+        ]
+    }
+
+    fn rank(progress: &Progress) -> u8 {
+        match progress {
+            Progress::Starting => 0,
+            Progress::Listening => 1,
+            Progress::Running { .. } => 2,
+            Progress::Finished { .. } => 3,
+        }
+    }
+
+    #[test]
+    fn the_words_of_another_job_do_not_end_the_running_one() {
+        let running = Progress::Running { name: "build".to_owned() };
+        let fake = Event::JobCompleted { name: "other".to_owned(), result: JobResult::Succeeded };
+        assert_eq!(running.after(fake), None);
+        assert_eq!(running.after(Event::Listening), None);
+        assert_eq!(running.after(Event::JobStarted { name: "other".to_owned() }), None);
+    }
+
+    #[test]
+    fn a_job_counts_even_if_listening_was_not_seen() {
+        let job = Event::JobStarted { name: "build".to_owned() };
+        assert!(Progress::Starting.after(job).is_some_and(|p| p.has_seen_job()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_order_of_events_leads_back(events in proptest::collection::vec(event(), 0..30)) {
+            let mut now = Progress::Starting;
+            let mut job: Option<String> = None;
+            for event in events {
+                let Some(next) = now.after(event) else { continue };
+                prop_assert!(rank(&next) > rank(&now), "{now:?} -> {next:?}");
+                if let Progress::Running { name } | Progress::Finished { name, .. } = &next {
+                    prop_assert_eq!(job.get_or_insert_with(|| name.clone()), name);
+                }
+                now = next;
+            }
+        }
+    }
+}
