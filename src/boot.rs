@@ -149,7 +149,7 @@ struct Boot {
 
 impl Boot {
     async fn story(&self) -> Result<Box<End>, Error> {
-        self.during(Phase::Preflight, async { self.preflight() }).await?;
+        self.during(Phase::Preflight, async { Ok(self.preflight()) }).await?;
         let assignment = self.during(Phase::Discover, self.discover()).await?;
         let papers = self.during(Phase::Fetch, self.fetch(assignment)).await?;
         self.during(Phase::Dependencies, self.dependencies()).await?;
@@ -160,7 +160,7 @@ impl Boot {
     }
 
     /// Looks at the machine. Nothing here is worth a failure: what really does not work says so itself.
-    fn preflight(&self) -> Result<(), Error> {
+    fn preflight(&self) {
         let home = &self.config.home;
         let user = &self.config.user;
         info!(
@@ -177,7 +177,6 @@ impl Boot {
         if memory::total().is_some_and(|bytes| bytes < LITTLE_MEMORY) {
             warn!("there is little memory here; the kernel may kill a job for it");
         }
-        Ok(())
     }
 
     /// Says `installing`, and asks GARM who this is to be. A GARM that cannot say (v0.1 does not know
@@ -214,9 +213,8 @@ impl Boot {
 
     async fn is_jit(&self, metadata: Option<&RunnerMetadata>) -> Result<bool, Error> {
         match (self.config.jit, metadata) {
-            (Jit::Wanted(jit), _) => Ok(jit),
+            (Jit::Wanted(jit), _) | (Jit::Guessed(jit), None) => Ok(jit),
             (_, Some(metadata)) => Ok(metadata.jit_enabled),
-            (Jit::Guessed(jit), None) => Ok(jit),
             // Every GARM knows this question, and its answer tells the kind.
             (Jit::Unknown, None) => match self.garm.credential("runner").await {
                 Ok(_) => Ok(true),

@@ -229,7 +229,7 @@ impl Output {
 
     /// Reads until both outputs are closed.
     async fn drain(&mut self) {
-        let (mut out, mut err) = ([0; 4096], [0; 4096]);
+        let (mut out, mut err) = (vec![0; 4096], vec![0; 4096]);
         while self.stdout.is_some() || self.stderr.is_some() {
             tokio::select! {
                 n = read(&mut self.stdout, &mut out) => self.tail.push(&out[..n]),

@@ -30,9 +30,7 @@ fn main() {
         command.arg("-C").arg(flag);
     }
     // A host's own flags (a coverage run, a linker wrapper) have no place in this program.
-    command
-        .env_remove("RUSTFLAGS")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS");
+    command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     match command.status() {
         Ok(status) if status.success() => {}
         Ok(status) => panic!("the fake Listener did not compile for {target}: {status}"),

@@ -68,22 +68,12 @@ pub(crate) fn route(path: &str) -> Route {
         None if path.ends_with(".tar.gz") => (Endpoint::Download, path),
         None => (Endpoint::Unknown, path),
     };
-    Route {
-        endpoint,
-        argument: argument.to_owned(),
-        clean: None,
-        under_api: false,
-    }
+    Route { endpoint, argument: argument.to_owned(), clean: None, under_api: false }
 }
 
 impl Forge {
     pub(crate) fn new(ranges: bool, webhooks: Webhooks) -> Self {
-        Self {
-            state: Mutex::default(),
-            next_agent_id: AtomicI64::new(1001),
-            ranges,
-            webhooks,
-        }
+        Self { state: Mutex::default(), next_agent_id: AtomicI64::new(1001), ranges, webhooks }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -125,9 +115,8 @@ impl Forge {
                 let bearer = parts.headers.get(AUTHORIZATION);
                 let bearer = bearer.and_then(|value| value.to_str().ok());
                 let given = bearer.and_then(|value| value.strip_prefix("Bearer "));
-                let wanted = controller
-                    .with(name, |one| one.spec.temp_download_token.clone())
-                    .flatten();
+                let wanted =
+                    controller.with(name, |one| one.spec.temp_download_token.clone()).flatten();
                 wanted.is_some() && given == wanted.as_deref()
             }
             _ => return plain(StatusCode::NOT_FOUND, "Not Found"),
@@ -137,10 +126,8 @@ impl Forge {
         }
         let etag = format!("\"{}\"", &archive.sha256[..16]);
         let asked = parts.headers.get(RANGE).filter(|_| self.ranges);
-        let same = parts
-            .headers
-            .get(IF_RANGE)
-            .is_none_or(|value| value.as_bytes() == etag.as_bytes());
+        let same =
+            parts.headers.get(IF_RANGE).is_none_or(|value| value.as_bytes() == etag.as_bytes());
         let size = archive.bytes.len();
         let mut reply = match asked.filter(|_| same).map(|value| range(value, size)) {
             None | Some(Asked::Everything) => Response::new(Body::from(archive.bytes.clone())),
@@ -158,10 +145,7 @@ impl Forge {
             }
         };
         let headers = reply.headers_mut();
-        headers.insert(
-            CONTENT_TYPE,
-            HeaderValue::from_static("application/octet-stream"),
-        );
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
         if let Ok(etag) = HeaderValue::from_str(&etag) {
             headers.insert(ETAG, etag);
         }
@@ -304,10 +288,7 @@ enum Asked {
 
 /// A single byte range; several, and what is malformed, are ignored as the RFC allows.
 fn range(value: &HeaderValue, size: usize) -> Asked {
-    let spec = value
-        .to_str()
-        .ok()
-        .and_then(|text| text.strip_prefix("bytes="));
+    let spec = value.to_str().ok().and_then(|text| text.strip_prefix("bytes="));
     let Some((first, last)) = spec.and_then(|spec| spec.split_once('-')) else {
         return Asked::Everything;
     };
@@ -342,11 +323,7 @@ mod tests {
             ("bytes=0-1,5-6", Asked::Everything),
             ("items=0-1", Asked::Everything),
         ] {
-            assert_eq!(
-                range(&HeaderValue::from_static(text), 100),
-                wanted,
-                "{text}"
-            );
+            assert_eq!(range(&HeaderValue::from_static(text), 100), wanted, "{text}");
         }
     }
 }

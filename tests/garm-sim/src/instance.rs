@@ -139,10 +139,8 @@ impl Instance {
 
     /// Waits for the runner's state; false when it was not reached within `limit`.
     pub fn wait_for_runner_status(&self, status: &str, limit: Duration) -> bool {
-        let found = self
-            .shared
-            .record
-            .wait(limit, |_| (self.runner_status() == status).then_some(()));
+        let found =
+            self.shared.record.wait(limit, |_| (self.runner_status() == status).then_some(()));
         found.is_some()
     }
 }

@@ -152,20 +152,13 @@ impl InstanceSpec {
     /// An instance that must register with a token.
     #[must_use]
     pub fn with_token() -> Self {
-        Self {
-            jit: false,
-            ..Self::default()
-        }
+        Self { jit: false, ..Self::default() }
     }
 
     /// An instance of a scale set.
     #[must_use]
     pub fn of_scale_set() -> Self {
-        Self {
-            scale_set: true,
-            group: "Default".into(),
-            ..Self::default()
-        }
+        Self { scale_set: true, group: "Default".into(), ..Self::default() }
     }
 }
 

@@ -86,9 +86,7 @@ impl Call {
 
     /// Its line of the table.
     pub fn row(&self) -> String {
-        let status = self
-            .status
-            .map_or_else(|| "-".into(), |code| code.to_string());
+        let status = self.status.map_or_else(|| "-".into(), |code| code.to_string());
         let host = match self.host {
             Host::Garm => "garm",
             Host::Forge => "forge",
@@ -133,17 +131,11 @@ impl Call {
 
 /// The header line that belongs above [`Call::row`]s.
 pub fn table_head() -> String {
-    format!(
-        "{:>8}  {:<5}  {:<4}  {:<43}  {:>4}  said",
-        "time/s", "host", "", "path", ""
-    )
+    format!("{:>8}  {:<5}  {:<4}  {:<43}  {:>4}  said", "time/s", "host", "", "path", "")
 }
 
 fn shorten(text: &str, width: usize) -> String {
-    let clean: String = text
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
+    let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if clean.chars().count() <= width {
         return clean;
     }
@@ -161,11 +153,7 @@ pub(crate) struct Record {
 
 impl Record {
     pub(crate) fn new() -> Self {
-        Self {
-            start: Instant::now(),
-            calls: Mutex::default(),
-            bell: Condvar::new(),
-        }
+        Self { start: Instant::now(), calls: Mutex::default(), bell: Condvar::new() }
     }
 
     pub(crate) fn now(&self) -> Duration {
@@ -215,11 +203,7 @@ impl Record {
                 return Some(found);
             }
             let left = deadline.checked_duration_since(Instant::now())?;
-            calls = self
-                .bell
-                .wait_timeout(calls, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            calls = self.bell.wait_timeout(calls, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -247,9 +231,6 @@ mod tests {
         };
         let row = call.row();
         assert!(row.contains("/callbacks/status  "), "{row}");
-        assert!(
-            row.ends_with("200  idle agent_id=7 \"a b\"  [delay 5 ms]"),
-            "{row}"
-        );
+        assert!(row.ends_with("200  idle agent_id=7 \"a b\"  [delay 5 ms]"), "{row}");
     }
 }

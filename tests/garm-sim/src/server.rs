@@ -37,9 +37,7 @@ struct Site {
 
 /// One host's service.
 pub(crate) fn router(shared: Arc<Shared>, host: Host) -> Router {
-    Router::new()
-        .fallback(serve)
-        .with_state(Site { shared, host })
+    Router::new().fallback(serve).with_state(Site { shared, host })
 }
 
 impl Shared {
@@ -76,22 +74,11 @@ async fn serve(
     let shared = &site.shared;
     let bearer = authorization(&parts.headers);
     let (kind, instance) = shared.authorization_kind(bearer.as_deref());
-    let call = call(
-        &site,
-        &control,
-        &parts,
-        &body,
-        route.endpoint,
-        kind,
-        instance,
-    );
+    let call = call(&site, &control, &parts, &body, route.endpoint, kind, instance);
     let posted = call.posted_status();
     let fault = shared.fault(route.endpoint, posted.as_deref(), call.instance.as_deref());
     let at = call.at;
-    let index = shared.record.begin(Call {
-        fault: fault.as_ref().map(FaultKind::label),
-        ..call
-    });
+    let index = shared.record.begin(Call { fault: fault.as_ref().map(FaultKind::label), ..call });
 
     let (fault, head_only) = (fault.as_ref(), parts.method == Method::HEAD);
     if let Some(kind) = fault {
@@ -131,9 +118,7 @@ async fn serve(
             }
         }
         Host::Forge => {
-            shared
-                .forge
-                .answer(&shared.controller, &shared.record, &route, &parts, &body)
+            shared.forge.answer(&shared.controller, &shared.record, &route, &parts, &body)
         }
     };
     let lost = matches!(fault, Some(FaultKind::EmptyReplyAfterApplying));
@@ -165,11 +150,7 @@ impl Shared {
             .lock()
             .iter()
             .any(|one| one.spec.temp_download_token.as_deref() == Some(bearer));
-        if known {
-            (Authorization::DownloadToken, None)
-        } else {
-            (Authorization::Other, None)
-        }
+        if known { (Authorization::DownloadToken, None) } else { (Authorization::Other, None) }
     }
 }
 

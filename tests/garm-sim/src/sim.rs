@@ -59,10 +59,8 @@ impl Sim {
             .build()?;
         let ca = (options.tls || options.forge_tls).then(|| PrivateCa::new("garm-sim private CA"));
         let acceptor = ca.as_ref().map(PrivateCa::acceptor);
-        let (garm_tls, forge_tls) = (
-            acceptor.clone().filter(|_| options.tls),
-            acceptor.filter(|_| options.forge_tls),
-        );
+        let (garm_tls, forge_tls) =
+            (acceptor.clone().filter(|_| options.tls), acceptor.filter(|_| options.forge_tls));
         let sites = [Host::Garm, Host::Forge, Host::Forge].map(|host| Site {
             host,
             port: 0,
@@ -227,10 +225,7 @@ impl Sim {
     /// Waits until `holds` is true of the calls; false when it was not within `limit`. It is
     /// looked at after every change of the simulation, not only after calls.
     pub fn wait_until(&self, limit: Duration, mut holds: impl FnMut(&[Call]) -> bool) -> bool {
-        let found = self
-            .shared
-            .record
-            .wait(limit, |calls| holds(calls).then_some(()));
+        let found = self.shared.record.wait(limit, |calls| holds(calls).then_some(()));
         found.is_some()
     }
 

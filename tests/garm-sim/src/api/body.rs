@@ -76,11 +76,7 @@ mod tests {
 
     fn reads(body: &[u8]) -> Result<(String, String, Option<i64>), ApiError> {
         let posted = Posted::read(body)?;
-        Ok((
-            posted.text("status")?,
-            posted.text("message")?,
-            posted.integer("agent_id")?,
-        ))
+        Ok((posted.text("status")?, posted.text("message")?, posted.integer("agent_id")?))
     }
 
     #[test]
@@ -88,21 +84,11 @@ mod tests {
         for (body, status, message, agent_id) in [
             (&b"{}"[..], "", "", None),
             (b"null", "", "", None),
-            (
-                br#"{"status":"idle","agent_id":7,"other":[1]}"#,
-                "idle",
-                "",
-                Some(7),
-            ),
+            (br#"{"status":"idle","agent_id":7,"other":[1]}"#, "idle", "", Some(7)),
             (br#"{"STATUS":"idle","Message":"x"}"#, "idle", "x", None),
             (br#"{"status":"idle"} trailing"#, "idle", "", None),
             (br#"{"status":"idle"}}"#, "idle", "", None),
-            (
-                br#"{"status":null,"message":null,"agent_id":null}"#,
-                "",
-                "",
-                None,
-            ),
+            (br#"{"status":null,"message":null,"agent_id":null}"#, "", "", None),
             (b"{\"message\":\"a\xffb\"}", "", "a\u{fffd}b", None),
             (br#"{"message":"\u0000\n\t\""}"#, "", "\0\n\t\"", None),
             (br#"{"agent_id":0}"#, "", "", Some(0)),

@@ -52,10 +52,8 @@ fn element(der: &[u8]) -> Option<(u8, &[u8])> {
     if count > 4 {
         return None;
     }
-    let length = rest
-        .get(..count)?
-        .iter()
-        .fold(0usize, |sum, byte| (sum << 8) | usize::from(*byte));
+    let length =
+        rest.get(..count)?.iter().fold(0usize, |sum, byte| (sum << 8) | usize::from(*byte));
     Some((tag, rest.get(count..)?.get(..length)?))
 }
 

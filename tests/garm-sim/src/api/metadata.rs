@@ -117,9 +117,7 @@ fn credentials(one: &InstanceState, file: &str) -> Answer {
     };
     let dotted = format!(".{file}");
     let Some(data) = jit.file(&dotted) else {
-        return Err(ApiError::NotFound(format!(
-            "could not find file {dotted:?}"
-        )));
+        return Err(ApiError::NotFound(format!("could not find file {dotted:?}")));
     };
     // No slash in the type: not a valid media type, and what GARM sends.
     let mut reply = ok("octet-stream", data.to_owned());
@@ -131,9 +129,8 @@ fn credentials(one: &InstanceState, file: &str) -> Answer {
 
 fn cert_bundle(controller: &Controller) -> Response<Body> {
     let pem = controller.options.ca_bundle.as_deref().unwrap_or_default();
-    let bundle = CertificateBundle {
-        root_certificates: certificates::by_serial(pem).unwrap_or_default(),
-    };
+    let bundle =
+        CertificateBundle { root_certificates: certificates::by_serial(pem).unwrap_or_default() };
     ok("application/json", go_json(&bundle))
 }
 
@@ -173,17 +170,8 @@ fn unit_file(one: &InstanceState, user: &str) -> String {
 fn tool_list(controller: &Controller, one: &InstanceState) -> Response<Body> {
     let results = controller.agent_tool(one).map(|tool| vec![tool]);
     // An entry of the release index does not count.
-    let counted = results
-        .iter()
-        .flatten()
-        .filter(|tool| tool.is_local())
-        .count();
-    let list = ToolList {
-        total_count: counted,
-        pages: counted,
-        current_page: 1,
-        results,
-    };
+    let counted = results.iter().flatten().filter(|tool| tool.is_local()).count();
+    let list = ToolList { total_count: counted, pages: counted, current_page: 1, results };
     ok("application/json", go_json(&list))
 }
 

@@ -90,9 +90,7 @@ pub(crate) fn answer(
 /// A 200 with that content type.
 pub(crate) fn ok(kind: &'static str, body: impl Into<Body>) -> Response<Body> {
     let mut reply = Response::new(body.into());
-    reply
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     reply
 }
 

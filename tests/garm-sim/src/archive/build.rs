@@ -36,10 +36,7 @@ fn cached(spec: &ArchiveSpec, folder: &Path) -> io::Result<Vec<u8>> {
     key.cache = None;
     // The Listener is part of the key: a new one makes a new archive.
     let key = format!("{key:?} {}", sha256_hex(layout::FAKE_LISTENER));
-    let path = folder.join(format!(
-        "runner-{}.tar.gz",
-        &sha256_hex(key.as_bytes())[..16]
-    ));
+    let path = folder.join(format!("runner-{}.tar.gz", &sha256_hex(key.as_bytes())[..16]));
     if let Ok(bytes) = fs::read(&path) {
         return Ok(bytes);
     }
@@ -51,11 +48,7 @@ fn cached(spec: &ArchiveSpec, folder: &Path) -> io::Result<Vec<u8>> {
 
 fn pack<W: Write>(spec: &ArchiveSpec, out: W) -> io::Result<W> {
     let mut builder = Builder::new(GzEncoder::new(out, Compression::fast()));
-    let top = spec
-        .top_folder
-        .as_deref()
-        .map(|folder| format!("{folder}/"))
-        .unwrap_or_default();
+    let top = spec.top_folder.as_deref().map(|folder| format!("{folder}/")).unwrap_or_default();
     layout::each(spec, &mut |path, node| {
         if spec.without.iter().any(|left_out| left_out == path) {
             return Ok(());
@@ -118,9 +111,8 @@ fn append_extra<W: Write>(builder: &mut Builder<W>, entry: &ExtraEntry) -> io::R
         header.set_device_major(major)?;
         header.set_device_minor(minor)?;
     }
-    let fields = header
-        .as_gnu_mut()
-        .ok_or_else(|| io::Error::other("the header was made as a GNU one"))?;
+    let fields =
+        header.as_gnu_mut().ok_or_else(|| io::Error::other("the header was made as a GNU one"))?;
     field(&mut fields.name, &entry.path)?;
     field(&mut fields.linkname, link)?;
     header.set_cksum();

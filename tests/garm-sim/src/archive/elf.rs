@@ -2,18 +2,10 @@
 //! loader. Enough for whoever reads headers; nothing in them can run.
 
 /// The machine that this program was built for, as ELF numbers it.
-pub const MACHINE: u16 = if cfg!(target_arch = "aarch64") {
-    183
-} else {
-    62
-};
+pub const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 
 /// Another machine than [`MACHINE`].
-pub const FOREIGN_MACHINE: u16 = if cfg!(target_arch = "aarch64") {
-    62
-} else {
-    183
-};
+pub const FOREIGN_MACHINE: u16 = if cfg!(target_arch = "aarch64") { 62 } else { 183 };
 
 const HEADER: u64 = 64;
 const PROGRAM_HEADER: u64 = 56;

@@ -26,13 +26,7 @@ type Visit<'v> = dyn FnMut(&str, Node<'_>) -> io::Result<()> + 'v;
 
 /// Calls `visit` for every entry of the archive, folders before what is in them.
 pub(crate) fn each(spec: &ArchiveSpec, visit: &mut Visit<'_>) -> io::Result<()> {
-    for folder in [
-        "bin",
-        "bin/checkScripts",
-        "bin/hashFiles",
-        "bin/layoutroot",
-        "externals",
-    ] {
+    for folder in ["bin", "bin/checkScripts", "bin/hashFiles", "bin/layoutroot", "externals"] {
         visit(folder, Node::Folder)?;
     }
     for (path, text) in [
@@ -46,11 +40,7 @@ pub(crate) fn each(spec: &ArchiveSpec, visit: &mut Visit<'_>) -> io::Result<()> 
         ("bin/checkScripts/makeWebRequest.js", "'use strict';\n"),
         ("bin/hashFiles/index.js", "'use strict';\n"),
     ] {
-        let mode = if has_extension(path, "sh") {
-            0o755
-        } else {
-            0o644
-        };
+        let mode = if has_extension(path, "sh") { 0o755 } else { 0o644 };
         visit(path, file(mode, text.as_bytes()))?;
     }
     visit("run-helper.sh.template", file(0o755, RUN_HELPER.as_bytes()))?;
@@ -100,9 +90,7 @@ fn file(mode: u32, data: &[u8]) -> Node<'_> {
 }
 
 fn has_extension(path: &str, wanted: &str) -> bool {
-    std::path::Path::new(path)
-        .extension()
-        .is_some_and(|found| found == wanted)
+    std::path::Path::new(path).extension().is_some_and(|found| found == wanted)
 }
 
 fn listener(spec: &ArchiveSpec, visit: &mut Visit<'_>) -> io::Result<()> {
@@ -155,10 +143,7 @@ fn node(visit: &mut Visit<'_>, root: &str, version: &str) -> io::Result<()> {
     for (path, target) in [
         ("bin/npm", "../lib/node_modules/npm/bin/npm-cli.js"),
         ("bin/npx", "../lib/node_modules/npm/bin/npx-cli.js"),
-        (
-            "bin/corepack",
-            "../lib/node_modules/corepack/dist/corepack.js",
-        ),
+        ("bin/corepack", "../lib/node_modules/corepack/dist/corepack.js"),
     ] {
         visit(&format!("{root}/{path}"), Node::Link(target))?;
     }
@@ -188,10 +173,7 @@ fn bulk(visit: &mut Visit<'_>) -> io::Result<()> {
         visit(&folder_path, Node::Folder)?;
         for n in 0..99 {
             let size = 4096 + (n * 997) % 24_000;
-            visit(
-                &format!("{folder_path}/module-{n:02}.js"),
-                file(0o644, piece(size)),
-            )?;
+            visit(&format!("{folder_path}/module-{n:02}.js"), file(0o644, piece(size)))?;
         }
     }
     Ok(())

@@ -59,10 +59,7 @@ impl ArchiveSpec {
     /// The default archive with that script.
     #[must_use]
     pub fn scripted(script: RunnerScript) -> Self {
-        Self {
-            script,
-            ..Self::default()
-        }
+        Self { script, ..Self::default() }
     }
 }
 
@@ -137,11 +134,7 @@ impl ExtraEntry {
 
     /// Any entry.
     pub fn new(path: &str, mode: u32, kind: EntryKind) -> Self {
-        Self {
-            path: path.into(),
-            mode,
-            kind,
-        }
+        Self { path: path.into(), mode, kind }
     }
 }
 

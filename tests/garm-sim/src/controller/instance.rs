@@ -42,20 +42,15 @@ impl InstanceState {
         } else {
             spec.name.clone()
         };
-        let pool_id = if spec.scale_set {
-            format!("sim-set-{}", token::uuid())
-        } else {
-            token::uuid()
-        };
+        let pool_id =
+            if spec.scale_set { format!("sim-set-{}", token::uuid()) } else { token::uuid() };
         let ordinal = i64::try_from(ordinal).unwrap_or(0);
         let agent_id = match spec.agent_id {
             Some(id) => id,
             None if spec.jit => FIRST_JIT_AGENT_ID + ordinal,
             None => 0,
         };
-        let jit = spec
-            .jit
-            .then(|| JitFiles::new(&name, agent_id, &spec, urls));
+        let jit = spec.jit.then(|| JitFiles::new(&name, agent_id, &spec, urls));
         let mut secrets = jit.as_ref().map(JitFiles::secrets).unwrap_or_default();
         secrets.extend(spec.temp_download_token.clone());
         let mut one = Self {
@@ -107,9 +102,7 @@ impl InstanceState {
         if transitions::allowed(from, to) {
             return Ok(());
         }
-        Err(format!(
-            "invalid runner status transition from {from} to {to}"
-        ))
+        Err(format!("invalid runner status transition from {from} to {to}"))
     }
 
     pub(crate) fn add_message(&mut self, message: Message) {
@@ -122,10 +115,7 @@ impl InstanceState {
 
     /// The name that GARM tells the instance.
     pub(crate) fn runner_name(&self) -> String {
-        self.spec
-            .runner_name
-            .clone()
-            .unwrap_or_else(|| self.name.clone())
+        self.spec.runner_name.clone().unwrap_or_else(|| self.name.clone())
     }
 
     /// The pool's tags and GARM's own labels; none for JIT and scale sets.

@@ -17,11 +17,7 @@ pub(crate) struct JitFiles {
 
 impl JitFiles {
     pub(crate) fn new(name: &str, agent_id: i64, spec: &InstanceSpec, urls: &Urls) -> Self {
-        let pool = if spec.group.is_empty() {
-            "Default"
-        } else {
-            &spec.group
-        };
+        let pool = if spec.group.is_empty() { "Default" } else { &spec.group };
         // PascalCase, every value a string, no BOM: not what config.sh writes.
         let runner = json!({
             "AgentId": agent_id.to_string(),

@@ -38,11 +38,8 @@ pub(crate) fn pruned(all: &[Message]) -> Vec<Message> {
     for message in all {
         kept.push(message.clone());
         if kept.len() > KEPT {
-            let lowest = kept
-                .iter()
-                .enumerate()
-                .min_by_key(|(_, row)| row.id)
-                .map_or(0, |(index, _)| index);
+            let lowest =
+                kept.iter().enumerate().min_by_key(|(_, row)| row.id).map_or(0, |(index, _)| index);
             kept.remove(lowest);
         }
     }

@@ -78,9 +78,7 @@ impl Controller {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Vec<InstanceState>> {
-        self.instances
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.instances.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads or changes the newest instance of that name, a deleted one included.
@@ -109,11 +107,7 @@ impl Controller {
         let claims = Claims {
             id: one.id.clone(),
             name: one.name.clone(),
-            provider_id: if one.spec.scale_set {
-                String::new()
-            } else {
-                one.pool_id.clone()
-            },
+            provider_id: if one.spec.scale_set { String::new() } else { one.pool_id.clone() },
             scope: one.spec.entity.scope().into(),
             entity: one.spec.entity.label(),
             create_attempt: one.create_attempt,
@@ -195,11 +189,7 @@ impl Controller {
         update: SystemInfoUpdate,
     ) -> Result<(), ApiError> {
         let wrap = "error updating runner system info: error updating instance: ";
-        let SystemInfoUpdate {
-            os_name,
-            os_version,
-            agent_id,
-        } = update;
+        let SystemInfoUpdate { os_name, os_version, agent_id } = update;
         if os_name.is_empty() && os_version.is_empty() && agent_id.is_none() {
             return Ok(());
         }

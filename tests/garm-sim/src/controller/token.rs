@@ -95,14 +95,7 @@ pub(crate) fn hex(digits: usize) -> String {
 
 pub(crate) fn uuid() -> String {
     let hex = hex(32);
-    format!(
-        "{}-{}-4{}-8{}-{}",
-        &hex[..8],
-        &hex[8..12],
-        &hex[13..16],
-        &hex[17..20],
-        &hex[20..32]
-    )
+    format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..32])
 }
 
 #[cfg(test)]
@@ -111,10 +104,7 @@ mod tests {
 
     #[test]
     fn a_token_is_good_only_with_its_secret_and_never_with_alg_none() {
-        let claims = Claims {
-            name: "one".into(),
-            ..Claims::default()
-        };
+        let claims = Claims { name: "one".into(), ..Claims::default() };
         let token = sign(&claims, "secret");
         assert_eq!(verify(&token, "secret").unwrap().name, "one");
         assert!(verify(&token, "other").is_none());

@@ -89,10 +89,7 @@ impl Controller {
         if self.options.tools_missing {
             return Vec::new();
         }
-        ["x64", "arm64", "arm"]
-            .into_iter()
-            .map(|arch| self.runner_tools_of(one, arch))
-            .collect()
+        ["x64", "arm64", "arm"].into_iter().map(|arch| self.runner_tools_of(one, arch)).collect()
     }
 
     /// The garm-agent program for the instance, if GARM has any.
@@ -103,11 +100,7 @@ impl Controller {
             AgentTools::Upstream => false,
         };
         let name = format!("garm-agent-linux-{}", one.spec.arch);
-        let at = if local {
-            "2026-12-01T02:12:08.479124296Z"
-        } else {
-            "0001-01-01T00:00:00Z"
-        };
+        let at = if local { "2026-12-01T02:12:08.479124296Z" } else { "0001-01-01T00:00:00Z" };
         Some(AgentTool {
             id: u64::from(local),
             size: AGENT_PROGRAM.len() as u64,

@@ -2,15 +2,8 @@
 
 /// Every state that the table knows.
 #[cfg(test)]
-pub(crate) const STATES: [&str; 7] = [
-    "pending",
-    "installing",
-    "idle",
-    "active",
-    "failed",
-    "offline",
-    "terminated",
-];
+pub(crate) const STATES: [&str; 7] =
+    ["pending", "installing", "idle", "active", "failed", "offline", "terminated"];
 
 /// Whether a runner may go from one state to another. The same state, and none, always pass.
 pub(crate) fn allowed(from: &str, to: &str) -> bool {
@@ -41,10 +34,7 @@ mod tests {
             ("active", [false, false, false, true, false, false, true]),
             ("failed", [false, false, false, false, true, false, true]),
             ("offline", [false, false, true, true, false, true, true]),
-            (
-                "terminated",
-                [false, false, false, false, false, false, true],
-            ),
+            ("terminated", [false, false, false, false, false, false, true]),
         ];
         for (from, cells) in rows {
             for (to, cell) in STATES.into_iter().zip(cells) {

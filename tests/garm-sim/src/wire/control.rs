@@ -57,10 +57,7 @@ const HEAD_END: &[u8] = b"\r\n\r\n";
 
 impl Control {
     pub(crate) fn new(id: u64) -> Self {
-        Self {
-            id,
-            state: Mutex::default(),
-        }
+        Self { id, state: Mutex::default() }
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -83,11 +80,7 @@ impl Control {
 
     /// Ends the connection after the reply's head and `bytes` of its body.
     pub(crate) fn end_after_body(&self, bytes: u64, end: End) {
-        self.state().plan = Plan::Cut {
-            matched: 0,
-            left: bytes,
-            end,
-        };
+        self.state().plan = Plan::Cut { matched: 0, left: bytes, end };
     }
 
     /// Writes `bytes` instead of the next reply, then ends the connection.
@@ -192,11 +185,7 @@ mod tests {
         for chunk in 1..=reply.len() {
             let control = Control::new(1);
             control.end_after_body(4, End::Reset);
-            assert_eq!(
-                pass(&control, reply, chunk),
-                reply.len() - 6,
-                "chunks of {chunk}"
-            );
+            assert_eq!(pass(&control, reply, chunk), reply.len() - 6, "chunks of {chunk}");
         }
     }
 

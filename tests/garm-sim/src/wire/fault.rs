@@ -64,11 +64,7 @@ impl FaultKind {
 
     /// An answer with that status and body.
     pub fn answer(code: u16, body: &str) -> Self {
-        Self::Status {
-            code,
-            body: body.into(),
-            headers: Vec::new(),
-        }
+        Self::Status { code, body: body.into(), headers: Vec::new() }
     }
 
     /// GARM's 401 for a token that it does not accept.
@@ -202,21 +198,13 @@ impl Fault {
         instance: Option<&str>,
     ) -> Option<FaultKind> {
         let fits = self.endpoint.covers(endpoint)
-            && self
-                .posted
-                .as_deref()
-                .is_none_or(|wanted| posted == Some(wanted))
-            && self
-                .instance
-                .as_deref()
-                .is_none_or(|wanted| instance == Some(wanted));
+            && self.posted.as_deref().is_none_or(|wanted| posted == Some(wanted))
+            && self.instance.as_deref().is_none_or(|wanted| instance == Some(wanted));
         if !fits {
             return None;
         }
         self.seen += 1;
-        (self.first..=self.last)
-            .contains(&self.seen)
-            .then(|| self.kind.clone())
+        (self.first..=self.last).contains(&self.seen).then(|| self.kind.clone())
     }
 }
 

@@ -51,11 +51,7 @@ pub(crate) struct WireIo {
 
 impl WireIo {
     pub(crate) fn new(stream: Stream, control: Arc<Control>) -> Self {
-        Self {
-            stream,
-            control,
-            ended: false,
-        }
+        Self { stream, control, ended: false }
     }
 
     pub(crate) fn control(&self) -> &Arc<Control> {
@@ -80,10 +76,7 @@ impl WireIo {
             }
         }
         self.ended = true;
-        Poll::Ready(io::Error::new(
-            io::ErrorKind::ConnectionAborted,
-            "ended by a fault",
-        ))
+        Poll::Ready(io::Error::new(io::ErrorKind::ConnectionAborted, "ended by a fault"))
     }
 }
 

@@ -32,9 +32,7 @@ static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
 
 impl Connections {
     fn admit(&self) -> Arc<Control> {
-        let control = Arc::new(Control::new(
-            NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed),
-        ));
+        let control = Arc::new(Control::new(NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed)));
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|known| known.strong_count() > 0);
         open.push(Arc::downgrade(&control));
@@ -71,11 +69,7 @@ impl WireListener {
         let (sender, ready) = mpsc::channel(64);
         let mut accepting = JoinSet::new();
         accepting.spawn(accept_loop(listener, tls, connections, sender));
-        Ok(Self {
-            address,
-            ready,
-            _accepting: accepting,
-        })
+        Ok(Self { address, ready, _accepting: accepting })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -101,11 +95,7 @@ async fn accept_loop(
         let _ = tcp.set_nodelay(true);
         let control = connections.admit();
         let Some(acceptor) = tls.clone() else {
-            if sender
-                .send(WireIo::new(Stream::Plain(tcp), control))
-                .await
-                .is_err()
-            {
+            if sender.send(WireIo::new(Stream::Plain(tcp), control)).await.is_err() {
                 return;
             }
             continue;

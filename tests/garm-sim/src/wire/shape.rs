@@ -27,18 +27,13 @@ pub(crate) enum Before {
 /// The fault's share before GARM's handler.
 pub(crate) async fn before(kind: &FaultKind, control: &Control) -> Before {
     match kind {
-        FaultKind::Status {
-            code,
-            body,
-            headers,
-        } => Before::Answer(answer(*code, body.clone().into(), headers)),
+        FaultKind::Status { code, body, headers } => {
+            Before::Answer(answer(*code, body.clone().into(), headers))
+        }
         FaultKind::RedirectTo(url) => Before::Answer(redirect(302, url)),
         FaultKind::RedirectWith(code, url) => Before::Answer(redirect(*code, url)),
         FaultKind::CaptivePortal => {
-            let kind = (
-                "content-type".to_owned(),
-                "text/html; charset=utf-8".to_owned(),
-            );
+            let kind = ("content-type".to_owned(), "text/html; charset=utf-8".to_owned());
             Before::Answer(answer(200, PORTAL.into(), &[kind]))
         }
         FaultKind::Delay(time) => {
@@ -104,11 +99,7 @@ fn answer(code: u16, body: Bytes, headers: &[(String, String)]) -> Response<Body
 }
 
 fn redirect(code: u16, url: &str) -> Response<Body> {
-    answer(
-        code,
-        Bytes::new(),
-        &[(LOCATION.to_string(), url.to_owned())],
-    )
+    answer(code, Bytes::new(), &[(LOCATION.to_string(), url.to_owned())])
 }
 
 async fn whole(body: Body) -> Bytes {
@@ -137,9 +128,7 @@ async fn slow(bytes_per_sec: u64, reply: Response<Body>) -> Response<Body> {
     const PIECES_PER_SEC: u64 = 10;
     let (mut parts, body) = reply.into_parts();
     let body = whole(body).await;
-    parts
-        .headers
-        .insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+    parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
     let rate = bytes_per_sec.max(1);
     let piece = usize::try_from((rate / PIECES_PER_SEC).max(1)).unwrap_or(usize::MAX);
     let pause = Duration::from_secs_f64(1.0 / rate.min(PIECES_PER_SEC).max(1) as f64);

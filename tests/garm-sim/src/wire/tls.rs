@@ -42,13 +42,9 @@ impl PrivateCa {
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
         let mut params = CertificateParams::new(names).expect("both names are plain ASCII");
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "garm-sim");
+        params.distinguished_name.push(DnType::CommonName, "garm-sim");
         let key = KeyPair::generate().expect("ring makes P-256 keys");
-        let certificate = params
-            .signed_by(&key, &self.issuer)
-            .expect("the authority may sign");
+        let certificate = params.signed_by(&key, &self.issuer).expect("the authority may sign");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let mut config = ServerConfig::builder_with_provider(provider)
