@@ -459,10 +459,7 @@ impl Boot {
     async fn finish(&self, outcome: Result<Box<End>, Error>) -> Exit {
         let stopped = self.signals.count() > 0;
         let exit = match outcome {
-            Ok(end) => {
-                info!("{}", end.summary());
-                end.exit()
-            }
+            Ok(end) => end.exit(),
             Err(error) => {
                 let error = self.cause(error);
                 let message = told::failure(&error, self.phase.get());

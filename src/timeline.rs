@@ -108,14 +108,15 @@ impl Timeline {
     }
 
     /// `8.2 s (fetch 5.1 s, configure 1.9 s, start 0.8 s)`: the whole, and the phases so far that took
-    /// at least a twentieth of it.
+    /// at least a twentieth of it, and long enough to be shown.
     pub fn summary(&self) -> String {
         let total = self.elapsed().as_secs_f64();
+        let counts = (total / 20.0).max(0.05);
         let long: Vec<String> = self
             .spans
             .iter()
             .filter_map(|s| s.seconds.map(|seconds| (s.phase, seconds)))
-            .filter(|(_, seconds)| *seconds >= total / 20.0)
+            .filter(|(_, seconds)| *seconds >= counts)
             .map(|(phase, seconds)| format!("{phase} {seconds:.1} s"))
             .collect();
         if long.is_empty() {

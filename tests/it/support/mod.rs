@@ -1,0 +1,281 @@
+//! Starting the binary and looking at what it left behind.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use garm_sim::{Instance, RunnerScript};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, User, geteuid};
+use tempfile::TempDir;
+
+/// Longer than anything takes; a test that needs it has failed.
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// Who starts the binary, and so who the runner is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// Root, which drops to the user `runner`.
+    Root,
+    /// The user `runner` itself where we are root, else whoever runs the tests.
+    Plain,
+}
+
+/// A boot that is being prepared.
+pub struct Boot {
+    pub dir: TempDir,
+    who: Who,
+    args: Vec<OsString>,
+    env: BTreeMap<OsString, OsString>,
+}
+
+/// A boot that runs.
+pub struct Running {
+    child: Child,
+    dir: TempDir,
+}
+
+/// A boot that has ended.
+pub struct Ended {
+    pub dir: TempDir,
+    /// The exit code, or 128 and the signal's number.
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+pub fn is_root() -> bool {
+    geteuid().is_root()
+}
+
+pub fn need_root() {
+    assert!(is_root(), "this test needs root: run it as root, as CI does");
+}
+
+/// The account that the runner has in these tests.
+pub fn runner() -> User {
+    User::from_name("runner").expect("passwd can be read").expect(
+        "these tests need a user called runner: useradd -m runner (cargo xtask test does it)",
+    )
+}
+
+impl Boot {
+    /// `garm-bootstrap run` for `instance`, by [`Who::Plain`], in folders of its own.
+    pub fn of(instance: &Instance) -> Self {
+        let mut boot = Self::bare();
+        for (name, value) in instance.env() {
+            boot = boot.env(&name, &value);
+        }
+        boot
+    }
+
+    /// Without a word about GARM.
+    pub fn bare() -> Self {
+        let dir = tempfile::Builder::new().prefix("garm-it-").tempdir_in("/tmp").unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let binary = dir.path().join("garm-bootstrap");
+        fs::copy(env!("CARGO_BIN_EXE_garm-bootstrap"), &binary).unwrap();
+        fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
+        let boot = Self { dir, who: Who::Plain, args: vec!["run".into()], env: BTreeMap::new() };
+        let work = boot.path("work");
+        fs::create_dir(&work).unwrap();
+        let home = boot.home();
+        let (state, runtime) = (boot.path("work/state"), boot.path("work/run"));
+        boot.own(&work)
+            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("RUNNER_HOME", home.to_str().unwrap())
+            .env("GARM_STATE_DIR", state.to_str().unwrap())
+            .env("GARM_RUNTIME_DIR", runtime.to_str().unwrap())
+            .env("GARM_STOP_GRACE", "5s")
+    }
+
+    /// As root, dropping to `runner`.
+    pub fn as_root(mut self) -> Self {
+        need_root();
+        self.who = Who::Root;
+        self.own_as_root()
+    }
+
+    pub fn who(self, who: Who) -> Self {
+        match who {
+            Who::Root => self.as_root(),
+            Who::Plain => self,
+        }
+    }
+
+    pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.insert(name.into(), value.into());
+        self
+    }
+
+    pub fn without(mut self, name: &str) -> Self {
+        self.env.remove(&OsString::from(name));
+        self
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn home(&self) -> PathBuf {
+        self.path("work/home")
+    }
+
+    /// Puts the runner of `sim` into a folder, owned by the runner's user.
+    pub fn unpack(self, sim: &garm_sim::Sim, folder: &Path) -> Self {
+        fs::create_dir_all(folder).unwrap();
+        sim.unpack_runner(folder).unwrap();
+        own_all(folder);
+        self
+    }
+
+    pub fn spawn(self) -> Running {
+        let output = |name| File::create(self.path(name)).unwrap();
+        let (stdout, stderr) = (output("stdout"), output("stderr"));
+        let mut command = self.command();
+        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        let child = command.spawn().unwrap();
+        Running { child, dir: self.dir }
+    }
+
+    /// Runs to the end.
+    pub fn run(self) -> Ended {
+        self.spawn().wait(LONG)
+    }
+
+    /// The command as it is started, with nothing of our own environment.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(self.path("garm-bootstrap"));
+        command.args(&self.args).env_clear().envs(&self.env).current_dir("/");
+        if is_root() && self.who == Who::Plain {
+            let user = runner();
+            command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
+        }
+        command
+    }
+
+    fn own(self, path: &Path) -> Self {
+        own_all(path);
+        self
+    }
+
+    fn own_as_root(self) -> Self {
+        std::os::unix::fs::chown(self.path("work"), Some(0), Some(0)).unwrap();
+        self
+    }
+}
+
+/// Gives everything below `path` to the runner's user, where we can.
+pub fn own_all(path: &Path) {
+    if is_root() {
+        let user = runner();
+        let owner = format!("{}:{}", user.uid, user.gid);
+        let status = Command::new("chown").arg("-Rh").arg(owner).arg(path).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Running {
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap())
+    }
+
+    pub fn home(&self) -> PathBuf {
+        self.dir.path().join("work/home")
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    pub fn stderr(&self) -> String {
+        read(&self.dir.path().join("stderr"))
+    }
+
+    pub fn stdout(&self) -> String {
+        read(&self.dir.path().join("stdout"))
+    }
+
+    /// Waits for the end; a boot that outlives `limit` is killed and the test fails.
+    pub fn wait(mut self, limit: Duration) -> Ended {
+        let until = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+                let (stdout, stderr) = (self.stdout(), self.stderr());
+                return Ended { dir: self.dir, code, stdout, stderr };
+            }
+            if Instant::now() > until {
+                let _ = self.child.kill();
+                panic!("it did not end within {limit:?}; stderr:\n{}", self.stderr());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Ended {
+    pub fn home(&self) -> PathBuf {
+        self.dir.path().join("work/home")
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.dir.path().join("work/state")
+    }
+
+    pub fn timeline(&self) -> serde_json::Value {
+        serde_json::from_str(&read(&self.state().join("timeline.json"))).unwrap()
+    }
+
+    /// What the fake runner wrote about its own starts.
+    pub fn journal(&self) -> String {
+        read(&self.home().join("_sim/journal.log"))
+    }
+
+    /// Everything that was printed.
+    pub fn output(&self) -> String {
+        format!("{}\n{}", self.stdout, self.stderr)
+    }
+
+    /// Boots once more in the same folders.
+    pub fn again(self, instance: &Instance) -> Boot {
+        let fresh = Boot::of(instance);
+        let dir = self.dir;
+        let mut boot =
+            Boot { dir, who: fresh.who, args: fresh.args.clone(), env: fresh.env.clone() };
+        let (home, state, runtime) = (boot.home(), boot.path("work/state"), boot.path("work/run"));
+        boot = boot
+            .env("RUNNER_HOME", home.to_str().unwrap())
+            .env("GARM_STATE_DIR", state.to_str().unwrap())
+            .env("GARM_RUNTIME_DIR", runtime.to_str().unwrap());
+        boot
+    }
+}
+
+/// Waits until `holds`, or fails the test.
+pub fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let until = Instant::now() + LONG;
+    while !holds() {
+        assert!(Instant::now() < until, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub fn read(path: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+}
+
+/// One short job.
+pub fn one_job() -> RunnerScript {
+    RunnerScript::one_job(Duration::from_millis(50), Duration::from_millis(100))
+}
