@@ -89,18 +89,16 @@ pub(super) fn registration(
     };
     let name = wishes.name.as_deref().or_else(|| name(config, metadata, bootstrap));
     let name = name.ok_or(Error::NotTold { what: "the runner's name", how: "give --name" })?;
-    let group = wishes.group.clone().or_else(|| {
-        let told =
-            [metadata.map(|m| m.runner_group.as_str()), bootstrap.map(|b| b.runner_group.as_str())];
-        first(told).filter(|group| *group != "default").map(str::to_owned)
-    });
+    // GARM's metadata does not tell the group; the bootstrap file does.
+    let told_group = first([bootstrap.map(|b| b.runner_group.as_str())]);
+    let group = wishes.group.as_deref().or(told_group).filter(|group| *group != "default");
     let told_labels = metadata.map(|m| m.runner_labels.clone()).filter(|l| !l.is_empty());
     let labels = wishes.labels.clone().or(told_labels);
     Ok(Registration {
         url,
         name: name.to_owned(),
         labels: labels.or_else(|| bootstrap.map(|b| b.labels.clone())).unwrap_or_default(),
-        group,
+        group: group.map(str::to_owned),
         work: wishes.work.clone(),
         ephemeral: wishes.ephemeral,
         no_default_labels: wishes.no_default_labels,

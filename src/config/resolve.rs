@@ -143,7 +143,7 @@ fn wishes(layers: &Layers) -> Result<Wishes, ConfigError> {
         url: registration_url(layers)?,
         name: text(&settings::NAME),
         labels,
-        group: text(&settings::GROUP).filter(|group| group != "default"),
+        group: text(&settings::GROUP),
         work: path(layers, &settings::WORK),
         ephemeral: boolean(layers, &settings::EPHEMERAL)?.unwrap_or(true),
         no_default_labels: boolean(layers, &settings::NO_DEFAULT_LABELS)?.unwrap_or(true),

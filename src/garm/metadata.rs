@@ -20,8 +20,6 @@ pub struct RunnerMetadata {
     /// Only for pools without JIT.
     #[serde(deserialize_with = "null_is_empty")]
     pub runner_labels: Vec<String>,
-    #[serde(alias = "github_runner_group")]
-    pub runner_group: String,
     pub jit_enabled: bool,
     pub runner_tools: Tools,
     /// PEM of the forge's authorities by name, each base64-encoded.

@@ -1,1 +1,42 @@
-fn main() {}
+//! The project's own commands.
+//!
+//! `cargo xtask demo` shows a boot, `cargo xtask test` runs every check, `cargo xtask dist` builds the
+//! static binary. Each says what it does, and fails loudly when something that it needs is missing.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "these are commands for people")]
+
+mod demo;
+mod dist;
+mod shell;
+mod test;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+The commands of this project:
+
+  cargo xtask demo    build, start a simulated GARM, boot a runner, run one job, show what GARM saw
+  cargo xtask test    format, lints, all tests, documentation; as root it installs what it needs
+  cargo xtask dist    build the static release binary and check it
+";
+
+fn main() -> ExitCode {
+    let command = std::env::args().nth(1).unwrap_or_default();
+    let result = match command.as_str() {
+        "demo" => demo::run(),
+        "test" => test::run(),
+        "dist" => dist::run().map(|_| ()),
+        "" | "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        other => Err(anyhow::anyhow!("there is no command \"{other}\"\n\n{HELP}")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask {command}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -77,7 +77,6 @@ fn a_pod_of_garm_provider_k8s_is_recognised() {
         (Path::new(K8S_HOME), Some(Path::new(K8S_ASSETS)))
     );
     assert_eq!(config.jit, Jit::Guessed(true), "an image's variable is a guess");
-    assert_eq!(config.registration.group, None, "\"default\" means none");
 }
 
 #[test]
