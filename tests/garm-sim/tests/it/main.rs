@@ -1,0 +1,9 @@
+//! garm-sim against raw sockets and its own fake runner.
+#![allow(clippy::expect_used, clippy::unwrap_used)]
+
+mod api;
+mod archive;
+mod client;
+mod faults;
+mod runner;
+mod tls;
