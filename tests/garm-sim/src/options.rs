@@ -138,7 +138,7 @@ impl Default for InstanceSpec {
             arch: "amd64".into(),
             status: "running".into(),
             runner_status: "pending".into(),
-            token_ttl: Duration::from_secs(1500),
+            token_ttl: Duration::from_mins(25),
             sha256: Checksum::Good,
             download_url: None,
             registration_url: None,

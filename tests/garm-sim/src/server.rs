@@ -119,16 +119,15 @@ async fn serve(
                 body: &body,
                 at,
             };
-            match api::answer(&shared.controller, &request) {
-                Ok(reply) => reply,
-                Err(api::Panicked) => {
-                    control.end_now(End::Close);
-                    shared.record.change(index, |call| {
-                        call.fault.get_or_insert_with(|| "panic".into());
-                    });
-                    return Response::default();
-                }
-            }
+            let Ok(reply) = api::answer(&shared.controller, &request) else {
+                // The handler panicked: Go closes the connection.
+                control.end_now(End::Close);
+                shared.record.change(index, |call| {
+                    call.fault.get_or_insert_with(|| "panic".into());
+                });
+                return Response::default();
+            };
+            reply
         }
         Host::Forge => {
             shared

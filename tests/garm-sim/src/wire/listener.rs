@@ -90,13 +90,10 @@ async fn accept_loop(
     sender: mpsc::Sender<WireIo>,
 ) {
     loop {
-        let tcp = match listener.accept().await {
-            Ok((tcp, _)) => tcp,
+        let Ok((tcp, _)) = listener.accept().await else {
             // Out of file descriptors: give the others time to close some.
-            Err(_) => {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
         };
         let _ = tcp.set_nodelay(true);
         let control = connections.admit();

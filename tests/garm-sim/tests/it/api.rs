@@ -179,7 +179,7 @@ fn a_token_is_refused_for_every_reason_that_garm_has() {
         (format!("Bearer  {good}"), 401),
         (good.clone(), 401),
         (format!("Bearer {good} x"), 401),
-        (format!("Bearer {}x", good), 401),
+        (format!("Bearer {good}x"), 401),
         ("Bearer junk".to_owned(), 401),
         (format!("Bearer {}", claims(json!({}))), 200),
         (format!("Bearer {}", claims(json!({"id": "other"}))), 200),

@@ -136,8 +136,8 @@ fn downloads_resume_under_an_etag() {
     assert_eq!(part.body, whole.body[1000..]);
     let changed = from.clone().header("If-Range", "\"other\"").send().unwrap();
     assert_eq!((changed.status, changed.body.len()), (200, size));
-    let past = get(&sim.download_url()).header("Range", &format!("bytes={size}-"));
-    assert_eq!(past.status(), 416);
+    let beyond = get(&sim.download_url()).header("Range", &format!("bytes={size}-"));
+    assert_eq!(beyond.status(), 416);
 
     let plain = Sim::start(SimOptions {
         ranges: false,

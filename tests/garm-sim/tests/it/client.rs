@@ -1,5 +1,6 @@
 //! A raw HTTP/1.1 client that sees what the wire really carries.
 
+use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -70,10 +71,10 @@ impl Ask {
     fn bytes(&self, host: &str, path: &str) -> Vec<u8> {
         let mut text = format!("{} {path} HTTP/1.1\r\nHost: {host}\r\n", self.method);
         for (name, value) in &self.headers {
-            text += &format!("{name}: {value}\r\n");
+            let _ = write!(text, "{name}: {value}\r\n");
         }
         if !self.body.is_empty() {
-            text += &format!("Content-Length: {}\r\n", self.body.len());
+            let _ = write!(text, "Content-Length: {}\r\n", self.body.len());
         }
         text += "\r\n";
         [text.into_bytes(), self.body.clone()].concat()
@@ -112,7 +113,7 @@ pub(crate) fn read_answer(stream: &mut impl Read, head_only: bool) -> io::Result
         if let Some(answer) = parse(&bytes, head_only) {
             return Ok(Answer { end, ..answer });
         }
-        let mut buffer = [0; 65_536];
+        let mut buffer = [0; 8192];
         match stream.read(&mut buffer) {
             Ok(0) => end = Some(Ok(())),
             Ok(count) => bytes.extend_from_slice(&buffer[..count]),

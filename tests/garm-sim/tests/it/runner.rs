@@ -249,7 +249,7 @@ fn a_runner_without_its_files_is_not_configured() {
 #[test]
 fn both_signals_cancel_a_job_and_end_with_zero() {
     for signal in ["INT", "TERM"] {
-        let script = RunnerScript::one_job(ms(0), Duration::from_secs(60));
+        let script = RunnerScript::one_job(ms(0), Duration::from_mins(1));
         let scene = scene(InstanceSpec::default(), script);
         scene.put_jit_files();
         let running = scene.run();
