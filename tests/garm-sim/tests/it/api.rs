@@ -562,6 +562,14 @@ fn the_record_has_every_call_and_no_token() {
     }
 }
 
+#[tokio::test]
+async fn a_simulation_can_live_and_end_in_an_async_test() {
+    let sim = sim();
+    sim.garm_down();
+    sim.garm_up().unwrap();
+    drop(sim);
+}
+
 #[test]
 fn garm_can_go_down_and_come_back_with_what_it_knew() {
     let sim = sim();

@@ -205,6 +205,41 @@ fn configure_writes_what_the_real_one_writes() {
 }
 
 #[test]
+fn what_a_runner_registers_with_is_not_in_the_record() {
+    let scene = scene(InstanceSpec::with_token(), RunnerScript::new());
+    assert!(scene.configure(&[]).status.success());
+    let record = format!("{:?}", scene.sim.calls());
+    assert!(record.contains("/_sim/register"));
+    assert!(!record.contains(&scene.one.registration_token()));
+}
+
+#[test]
+fn configure_can_lie_wait_for_a_keyboard_and_hang() {
+    let scene = scene(
+        InstanceSpec::with_token(),
+        RunnerScript::new().config_lies(),
+    );
+    assert!(scene.configure(&[]).status.success());
+    assert!(!scene.home().join(".runner").exists());
+
+    let script = RunnerScript::new().config_reads_stdin();
+    scene.sim.write_script(scene.home(), &script).unwrap();
+    assert!(scene.configure(&[]).status.success());
+    let notes = runner_starts(scene.home()).pop().unwrap().notes;
+    assert_eq!(notes, ["stdin gave 0 bytes"]);
+    assert!(scene.home().join(".runner").exists());
+
+    std::fs::remove_file(scene.home().join(".runner")).unwrap();
+    let script = RunnerScript::new().config_stdout("hanging\n").config_hang();
+    scene.sim.write_script(scene.home(), &script).unwrap();
+    let mut command = Command::new(scene.home().join("bin/Runner.Listener"));
+    let running = start(command.arg("configure"));
+    running.line("hanging");
+    running.signal("TERM");
+    assert_eq!(running.end().0.code(), Some(1));
+}
+
+#[test]
 fn configure_fails_as_scripted_and_refuses_a_wrong_token() {
     let text = b"NotFound from \"POST https://x\"\n\t\\\x1b[31m\xff";
     let script = RunnerScript::new().config_fail_times(1).config_stderr(text);
