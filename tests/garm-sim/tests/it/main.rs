@@ -4,6 +4,9 @@
 mod api;
 mod archive;
 mod client;
+mod configure;
 mod faults;
+mod metadata;
 mod runner;
+mod scene;
 mod tls;
