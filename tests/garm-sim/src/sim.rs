@@ -55,7 +55,7 @@ impl Sim {
         apart(|| Self::build(options))
     }
 
-    fn build(options: SimOptions) -> io::Result<Self> {
+    fn build(mut options: SimOptions) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("garm-sim")
@@ -63,6 +63,9 @@ impl Sim {
             .build()?;
         let ca = (options.tls || options.forge_tls).then(|| PrivateCa::new("garm-sim private CA"));
         let acceptor = ca.as_ref().map(PrivateCa::acceptor);
+        if options.forge_ca_known && options.forge_tls {
+            options.ca_bundle = ca.as_ref().map(PrivateCa::pem);
+        }
         let (garm_tls, forge_tls) = (
             acceptor.clone().filter(|_| options.tls),
             acceptor.filter(|_| options.forge_tls),

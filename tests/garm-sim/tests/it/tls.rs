@@ -2,9 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
-use garm_sim::{Endpoint, Fault, FaultKind, InstanceSpec, Sim, SimOptions};
+use garm_sim::{Endpoint, Fault, FaultKind, InstanceSpec, RunnerScript, Sim, SimOptions};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 
@@ -65,6 +67,33 @@ fn a_cut_under_tls_counts_the_plain_bytes() {
         std::io::ErrorKind::UnexpectedEof,
         "no close_notify"
     );
+}
+
+#[test]
+fn a_forge_under_tls_leaves_the_runners_events_plain() {
+    let sim = Sim::start(SimOptions {
+        forge_tls: true,
+        forge_ca_known: true,
+        ..SimOptions::default()
+    });
+    assert!(sim.download_url().starts_with("https://"));
+    let one = sim.create(InstanceSpec::default());
+    let bootstrap: serde_json::Value = serde_json::from_str(&one.bootstrap_json()).unwrap();
+    assert_ne!(bootstrap["ca-cert-bundle"], "");
+    let url = format!("{}/system/cert-bundle", sim.metadata_url());
+    let bundle = get(&url).bearer(&one.token()).send().unwrap().json();
+    assert_eq!(bundle["root_certificates"].as_object().unwrap().len(), 1);
+
+    let home = tempfile::tempdir().unwrap();
+    sim.unpack_runner(home.path()).unwrap();
+    for name in [".runner", ".credentials", ".credentials_rsaparams"] {
+        std::fs::write(home.path().join(name), one.jit_file(name).unwrap()).unwrap();
+    }
+    let script = RunnerScript::new().exit_after(Duration::ZERO);
+    sim.write_script(home.path(), &script).unwrap();
+    let program = home.path().join("bin/Runner.Listener");
+    assert!(Command::new(program).output().unwrap().status.success());
+    assert_eq!(sim.runner_events()[0].event, "online");
 }
 
 #[test]
