@@ -4,11 +4,11 @@
 //! # Theory of operation
 //!
 //! [`Sim::start`] binds two listeners on loopback, GARM's and the forge's, and serves both on a
-//! runtime of its own; dropping the [`Sim`] ends them. A call goes through [`server`]: its body
-//! is read, it is written to the [`record`], a [`Fault`] may take it over, and otherwise [`api`]
-//! (GARM's HTTP face, over the [`controller`]'s state) or [`forge`] answers. Faults that a handler
+//! runtime of its own; dropping the [`Sim`] ends them. A call goes through `server`: its body
+//! is read, it is written to the `record`, a [`Fault`] may take it over, and otherwise `api`
+//! (GARM's HTTP face, over the `controller`'s state) or `forge` answers. Faults that a handler
 //! cannot express are armed on the connection's cell and carried out by the socket wrapper in
-//! [`wire`], which alone sees the bytes leave.
+//! `wire`, which alone sees the bytes leave.
 //!
 //! The runner [`archive`] has the layout of the real one and a fake Listener in it: a small static
 //! program (`src/listener/`, compiled by `build.rs`, no crates) that does what a `KEY=VALUE` file

@@ -16,6 +16,8 @@ pub struct SimOptions {
     /// PEM of the forge endpoint's CA: `cert-bundle` answers it, and `runner-metadata` drops the
     /// connection every time (GARM's nil-map panic).
     pub ca_bundle: Option<String>,
+    /// With `forge_tls`: GARM was told the forge's CA, so it is the `ca_bundle`.
+    pub forge_ca_known: bool,
     /// The forge offers no runner for any platform: `runner-metadata` is 500.
     pub tools_missing: bool,
     /// Whether the pool has an install template; without one `install-script` is 409.
@@ -41,6 +43,7 @@ impl Default for SimOptions {
             forge_tls: false,
             no_runner_metadata: false,
             ca_bundle: None,
+            forge_ca_known: false,
             tools_missing: false,
             template: true,
             agent_tools: AgentTools::None,
@@ -138,7 +141,7 @@ impl Default for InstanceSpec {
             arch: "amd64".into(),
             status: "running".into(),
             runner_status: "pending".into(),
-            token_ttl: Duration::from_secs(1500),
+            token_ttl: Duration::from_mins(25),
             sha256: Checksum::Good,
             download_url: None,
             registration_url: None,

@@ -106,16 +106,15 @@ async fn serve(
                 body: &body,
                 at,
             };
-            match api::answer(&shared.controller, &request) {
-                Ok(reply) => reply,
-                Err(api::Panicked) => {
-                    control.end_now(End::Close);
-                    shared.record.change(index, |call| {
-                        call.fault.get_or_insert_with(|| "panic".into());
-                    });
-                    return Response::default();
-                }
-            }
+            let Ok(reply) = api::answer(&shared.controller, &request) else {
+                // The handler panicked: Go closes the connection.
+                control.end_now(End::Close);
+                shared.record.change(index, |call| {
+                    call.fault.get_or_insert_with(|| "panic".into());
+                });
+                return Response::default();
+            };
+            reply
         }
         Host::Forge => {
             shared.forge.answer(&shared.controller, &shared.record, &route, &parts, &body)
@@ -185,8 +184,24 @@ fn call(
         status: None,
         headers,
         authorization,
-        body: String::from_utf8_lossy(body).into_owned(),
+        body: recorded_body(endpoint, body),
         instance,
         fault: None,
     }
+}
+
+/// The body as text; what a runner registers with is a token too.
+fn recorded_body(endpoint: Endpoint, body: &Bytes) -> String {
+    let text = String::from_utf8_lossy(body);
+    if endpoint != Endpoint::Forge {
+        return text.into_owned();
+    }
+    let lines: Vec<&str> = text
+        .lines()
+        .map(|line| match line.split_once('=') {
+            Some(("token", _)) => "token=<token>",
+            _ => line,
+        })
+        .collect();
+    lines.join("\n")
 }

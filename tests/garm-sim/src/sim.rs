@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use crate::archive::RunnerScript;
+use crate::archive::{ArchiveSize, RunnerScript};
 use crate::controller::Controller;
 use crate::controller::tools::forge_arch;
 use crate::forge::{Forge, Registration, RunnerEvent};
@@ -52,6 +52,10 @@ impl Sim {
 
     /// Starts a simulation, for programs that can say why it failed.
     pub fn try_start(options: SimOptions) -> io::Result<Self> {
+        apart(|| Self::build(options))
+    }
+
+    fn build(mut options: SimOptions) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("garm-sim")
@@ -59,8 +63,13 @@ impl Sim {
             .build()?;
         let ca = (options.tls || options.forge_tls).then(|| PrivateCa::new("garm-sim private CA"));
         let acceptor = ca.as_ref().map(PrivateCa::acceptor);
-        let (garm_tls, forge_tls) =
-            (acceptor.clone().filter(|_| options.tls), acceptor.filter(|_| options.forge_tls));
+        if options.forge_ca_known && options.forge_tls {
+            options.ca_bundle = ca.as_ref().map(PrivateCa::pem);
+        }
+        let (garm_tls, forge_tls) = (
+            acceptor.clone().filter(|_| options.tls),
+            acceptor.filter(|_| options.forge_tls),
+        );
         let sites = [Host::Garm, Host::Forge, Host::Forge].map(|host| Site {
             host,
             port: 0,
@@ -96,6 +105,10 @@ impl Sim {
             record: Arc::new(Record::new()),
             faults: Mutex::default(),
         });
+        if shared.controller.options.archive.size == ArchiveSize::Large {
+            // It takes seconds: not in the middle of somebody's boot.
+            shared.controller.archive();
+        }
         garm.serve(&runtime, &shared, garm_listener);
         forge.serve(&runtime, &shared, forge_listener);
         if let Some(listener) = events_listener {
@@ -225,7 +238,10 @@ impl Sim {
     /// Waits until `holds` is true of the calls; false when it was not within `limit`. It is
     /// looked at after every change of the simulation, not only after calls.
     pub fn wait_until(&self, limit: Duration, mut holds: impl FnMut(&[Call]) -> bool) -> bool {
-        let found = self.shared.record.wait(limit, |calls| holds(calls).then_some(()));
+        let found = self
+            .shared
+            .record
+            .wait(limit, |calls| holds(calls).then_some(()));
         found.is_some()
     }
 
@@ -266,7 +282,7 @@ impl Sim {
         if let (Some(serving), Some(runtime)) = (site.serving.take(), &self.runtime) {
             serving.abort();
             // The port is closed once the task is gone.
-            let _ = runtime.block_on(serving);
+            let _ = apart(|| runtime.block_on(serving));
         }
         site.connections.cut();
     }
@@ -278,10 +294,18 @@ impl Sim {
         };
         let acceptor = self.ca.as_ref().filter(|_| tls).map(PrivateCa::acceptor);
         let connections = Arc::clone(&site.connections);
-        let listener = runtime.block_on(WireListener::bind(site.port, acceptor, connections))?;
+        let binding = WireListener::bind(site.port, acceptor, connections);
+        let listener = apart(|| runtime.block_on(binding))?;
         site.serve(runtime, &self.shared, listener);
         Ok(())
     }
+}
+
+/// Does something on a thread of its own and waits for it: a runtime must not be entered or
+/// ended from a thread of another one, and tests may be async.
+fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let done = std::thread::scope(|scope| scope.spawn(work).join());
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 impl Site {
@@ -300,7 +324,7 @@ impl Site {
 impl Drop for Sim {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(Duration::from_secs(2));
+            apart(|| runtime.shutdown_timeout(Duration::from_secs(2)));
         }
     }
 }

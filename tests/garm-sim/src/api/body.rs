@@ -111,7 +111,7 @@ mod tests {
             br#"{"message":7}"#,
             br#"{"agent_id":"7"}"#,
             br#"{"agent_id":7.0}"#,
-            br#"{'status':'idle'}"#,
+            br"{'status':'idle'}",
         ] {
             assert_eq!(reads(body), Err(invalid()), "{}", body.escape_ascii());
         }

@@ -1,6 +1,7 @@
 //! `GET metadata/*`.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_DISPOSITION, HeaderValue};
@@ -35,6 +36,7 @@ struct RunnerMetadata<'a> {
 }
 
 #[derive(Serialize)]
+#[expect(clippy::struct_field_names, reason = "the names are the protocol's")]
 struct Access {
     callback_url: String,
     metadata_url: String,
@@ -102,7 +104,7 @@ fn runner_metadata(controller: &Controller, one: &InstanceState) -> Answer {
         forge_type: one.spec.forge.word(),
         runner_registration_url: one.registration_url(urls),
         runner_name: one.runner_name(),
-        runner_labels: one.labels(&controller.controller_id),
+        runner_labels: one.labels(&controller.uuid),
         extra_specs: one.spec.extra_specs.as_ref(),
         agent_mode: false,
         jit_enabled: one.jit.is_some(),
@@ -150,7 +152,9 @@ fn unit_file(one: &InstanceState, user: &str) -> String {
         if !value.is_empty() {
             let value = value.replace('%', "%%");
             let lower = name.to_lowercase();
-            proxy += &format!("Environment=\"{name}={value}\"\nEnvironment=\"{lower}={value}\"\n");
+            for name in [name, &lower] {
+                let _ = writeln!(proxy, "Environment=\"{name}={value}\"");
+            }
         }
     }
     let restart = match one.spec.forge {

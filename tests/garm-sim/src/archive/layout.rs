@@ -206,3 +206,19 @@ fn noise(size: usize) -> Vec<u8> {
     out.truncate(size);
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::FAKE_LISTENER;
+
+    #[test]
+    fn the_fake_listener_asks_for_no_loader_and_no_library() {
+        let word = |at: usize| u64::from_le_bytes(FAKE_LISTENER[at..at + 8].try_into().unwrap());
+        let half = |at: usize| u16::from_le_bytes(FAKE_LISTENER[at..at + 2].try_into().unwrap());
+        let headers = usize::try_from(word(32)).unwrap();
+        for n in 0..usize::from(half(56)) {
+            let kind = half(headers + n * 56);
+            assert_ne!(kind, 3, "a PT_INTERP: the program is not static");
+        }
+    }
+}

@@ -4,6 +4,7 @@
 
 pub(crate) mod build;
 pub mod elf;
+mod journal;
 mod layout;
 mod script;
 
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use flate2::read::GzDecoder;
 use sha2::{Digest, Sha256};
 
+pub use journal::{RunnerStart, runner_runs, runner_starts};
 pub use script::RunnerScript;
 
 /// What the archive is to be like.

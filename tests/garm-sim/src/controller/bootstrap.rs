@@ -10,7 +10,7 @@ use super::instance::InstanceState;
 impl Controller {
     /// The bootstrap data of an instance, `runner_install_template` included.
     pub(crate) fn bootstrap(&self, one: &InstanceState) -> Value {
-        let labels = one.labels(&self.controller_id);
+        let labels = one.labels(&self.uuid);
         let mut extra_specs = match &one.spec.extra_specs {
             Some(Value::Object(specs)) => specs.clone(),
             _ => serde_json::Map::new(),

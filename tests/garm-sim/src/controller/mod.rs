@@ -28,7 +28,7 @@ use token::Claims;
 pub(crate) struct Controller {
     pub(crate) options: SimOptions,
     pub(crate) urls: Urls,
-    pub(crate) controller_id: String,
+    pub(crate) uuid: String,
     /// PEM of the CA that signed GARM's own certificate.
     pub(crate) ca_pem: Option<String>,
     secret: String,
@@ -57,7 +57,7 @@ impl Controller {
         Self {
             options,
             urls,
-            controller_id: token::uuid(),
+            uuid: token::uuid(),
             ca_pem,
             secret: format!("sim-jwt-secret-{}", token::uuid()),
             archive: OnceLock::new(),

@@ -11,7 +11,6 @@ use axum::serve::{IncomingStream, Listener};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::control::Control;
@@ -32,7 +31,9 @@ static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
 
 impl Connections {
     fn admit(&self) -> Arc<Control> {
-        let control = Arc::new(Control::new(NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed)));
+        let control = Arc::new(Control::new(
+            NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed),
+        ));
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|known| known.strong_count() > 0);
         open.push(Arc::downgrade(&control));
@@ -48,13 +49,26 @@ impl Connections {
     }
 }
 
-/// A listener on loopback whose sockets carry a [`Control`].
+/// A listener on loopback whose sockets carry a [`Control`]. Dropping it closes the port at once.
 #[derive(Debug)]
 pub(crate) struct WireListener {
     address: SocketAddr,
-    ready: mpsc::Receiver<WireIo>,
-    // Dropping the set ends the accept loop and closes the listening socket.
-    _accepting: JoinSet<()>,
+    tcp: TcpListener,
+    tls: Option<Tls>,
+    connections: Arc<Connections>,
+}
+
+/// Handshakes run aside, so that a client that never ends its own keeps nobody waiting.
+struct Tls {
+    acceptor: TlsAcceptor,
+    done: mpsc::Receiver<WireIo>,
+    sender: mpsc::Sender<WireIo>,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tls").finish_non_exhaustive()
+    }
 }
 
 impl WireListener {
@@ -64,48 +78,37 @@ impl WireListener {
         tls: Option<TlsAcceptor>,
         connections: Arc<Connections>,
     ) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
-        let address = listener.local_addr()?;
-        let (sender, ready) = mpsc::channel(64);
-        let mut accepting = JoinSet::new();
-        accepting.spawn(accept_loop(listener, tls, connections, sender));
-        Ok(Self { address, ready, _accepting: accepting })
+        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
+        let tls = tls.map(|acceptor| {
+            let (sender, done) = mpsc::channel(64);
+            Tls {
+                acceptor,
+                done,
+                sender,
+            }
+        });
+        Ok(Self {
+            address: tcp.local_addr()?,
+            tcp,
+            tls,
+            connections,
+        })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
-}
 
-async fn accept_loop(
-    listener: TcpListener,
-    tls: Option<TlsAcceptor>,
-    connections: Arc<Connections>,
-    sender: mpsc::Sender<WireIo>,
-) {
-    loop {
-        let tcp = match listener.accept().await {
-            Ok((tcp, _)) => tcp,
-            // Out of file descriptors: give the others time to close some.
-            Err(_) => {
+    async fn next_tcp(tcp: &TcpListener) -> TcpStream {
+        loop {
+            let Ok((stream, _)) = tcp.accept().await else {
+                // Out of file descriptors: give the others time to close some.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
-            }
-        };
-        let _ = tcp.set_nodelay(true);
-        let control = connections.admit();
-        let Some(acceptor) = tls.clone() else {
-            if sender.send(WireIo::new(Stream::Plain(tcp), control)).await.is_err() {
-                return;
-            }
-            continue;
-        };
-        let sender = sender.clone();
-        tokio::spawn(async move {
-            if let Some(stream) = handshake(tcp, &acceptor).await {
-                let _ = sender.send(WireIo::new(stream, control)).await;
-            }
-        });
+            };
+            let _ = stream.set_nodelay(true);
+            return stream;
+        }
     }
 }
 
@@ -133,10 +136,24 @@ impl Listener for WireListener {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        match self.ready.recv().await {
-            Some(io) => (io, self.address),
-            // The accept loop is gone: nothing will ever come.
-            None => std::future::pending().await,
+        let Some(tls) = &mut self.tls else {
+            let tcp = Self::next_tcp(&self.tcp).await;
+            let io = WireIo::new(Stream::Plain(tcp), self.connections.admit());
+            return (io, self.address);
+        };
+        loop {
+            tokio::select! {
+                Some(io) = tls.done.recv() => return (io, self.address),
+                tcp = Self::next_tcp(&self.tcp) => {
+                    let (acceptor, sender) = (tls.acceptor.clone(), tls.sender.clone());
+                    let control = self.connections.admit();
+                    tokio::spawn(async move {
+                        if let Some(stream) = handshake(tcp, &acceptor).await {
+                            let _ = sender.send(WireIo::new(stream, control)).await;
+                        }
+                    });
+                }
+            }
         }
     }
 

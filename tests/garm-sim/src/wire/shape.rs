@@ -131,7 +131,7 @@ async fn slow(bytes_per_sec: u64, reply: Response<Body>) -> Response<Body> {
     parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
     let rate = bytes_per_sec.max(1);
     let piece = usize::try_from((rate / PIECES_PER_SEC).max(1)).unwrap_or(usize::MAX);
-    let pause = Duration::from_secs_f64(1.0 / rate.min(PIECES_PER_SEC).max(1) as f64);
+    let pause = Duration::from_millis(1000 / rate.clamp(1, PIECES_PER_SEC));
     let pieces = futures_util::stream::unfold((body, false), move |(mut rest, waits)| async move {
         if rest.is_empty() {
             return None;
