@@ -17,23 +17,25 @@
 //! Must not: know what the tree holds.
 
 mod marker;
+mod partial;
 
-use std::fs::{self, DirBuilder, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
 pub use self::marker::{MARKER, Marker};
 
+pub(crate) use self::partial::PARTIAL;
+
+use self::partial::{remove_stale, stage};
 use super::disk_trouble;
 use crate::host::files::{self, FilesError};
 use crate::host::os;
 use crate::host::users::Account;
 
-/// What every growing tree has in its name.
-pub(crate) const PARTIAL: &str = ".partial-";
 /// The name of one that grows inside the home.
 const INSIDE: &str = ".garm-bootstrap";
 /// In the growing tree: entries of the home that are being replaced.
@@ -259,48 +261,6 @@ fn prefix_beside(home: &Path) -> PathBuf {
 
 fn prefix_inside(home: &Path) -> PathBuf {
     home.join(format!("{INSIDE}{PARTIAL}"))
-}
-
-/// Makes and locks the folder `prefix` + our pid.
-fn stage(prefix: &Path) -> io::Result<(PathBuf, File)> {
-    remove_stale(prefix, Path::new(""));
-    for attempt in 0.. {
-        let mut name = prefix.as_os_str().to_owned();
-        name.push(std::process::id().to_string());
-        if attempt > 0 {
-            name.push(format!("-{attempt}"));
-        }
-        let path = PathBuf::from(name);
-        match DirBuilder::new().mode(0o700).create(&path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < 100 => {}
-            Err(error) => return Err(error),
-            Ok(()) => {
-                let lock = File::open(&path)?;
-                // A file system without locks does without them.
-                let _ = lock.try_lock();
-                return Ok((path, lock));
-            }
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
-}
-
-/// Removes the folders whose names begin with `prefix` and that nobody has locked, but not `ours`.
-fn remove_stale(prefix: &Path, ours: &Path) {
-    let start = prefix.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let Ok(entries) = fs::read_dir(parent_of(prefix)) else { return };
-    for path in entries.flatten().map(|entry| entry.path()).filter(|path| path != ours) {
-        let named = path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&start));
-        let folder = || fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
-        if named && folder() && !in_use(&path) {
-            tracing::info!(path = %path.display(), "removing what an earlier run left unfinished");
-            let _ = fs::remove_dir_all(&path);
-        }
-    }
-}
-
-fn in_use(path: &Path) -> bool {
-    File::open(path).is_ok_and(|folder| matches!(folder.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
 /// Moves `old` to `aside`, if it is there. A folder of an image's lower layer cannot be moved

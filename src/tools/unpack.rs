@@ -101,7 +101,7 @@ pub enum UnpackError {
 pub fn unpack(input: impl Read, into: &Path, order: &Order<'_>) -> Result<Unpacked, UnpackError> {
     let tree = Tree::open(into, order.owner)?;
     let mut source = Source::new(input, order.cancel);
-    let outcome = std::thread::scope(|scope| {
+    let (files, bytes) = std::thread::scope(|scope| {
         let (mut sink, work) = writer::channel();
         let writer = std::thread::Builder::new()
             .name("unpack".to_owned())
@@ -112,16 +112,14 @@ pub fn unpack(input: impl Read, into: &Path, order: &Order<'_>) -> Result<Unpack
         // Without this the writer would wait for more.
         drop(sink);
         let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        // The writer's own error is the cause when it has left its end of the channel.
         match (read, written) {
-            (Err(Stop::Failed(error)), _) => Err(error),
-            (_, Err(error)) => Err(error),
+            // A writer that left its end of the channel has told why.
+            (Err(Stop::Failed(error)), _) | (_, Err(error)) => Err(error),
+            (Err(Stop::Broken(error)), Ok(())) => Err(source.explain(error)),
             (Err(Stop::WriterLeft), Ok(())) => Err(UnpackError::Cancelled),
-            (Err(Stop::Broken(error)), Ok(())) => Ok(Err(error)),
-            (Ok(counts), Ok(())) => Ok(Ok(counts)),
+            (Ok(counts), Ok(())) => Ok(counts),
         }
     })?;
-    let (files, bytes) = outcome.map_err(|error| source.explain(error))?;
     let (compressed_bytes, found) = (source.count(), source.digest());
     match order.expected {
         Some(expected) if expected != found => {
