@@ -30,7 +30,7 @@ pub use self::marker::{MARKER, Marker};
 
 pub(crate) use self::partial::PARTIAL;
 
-use self::partial::{remove_stale, stage};
+use self::partial::{remove_stale, remove_tree, stage};
 use super::disk_trouble;
 use crate::host::files::{self, FilesError};
 use crate::host::os;
@@ -191,7 +191,7 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         // After a commit beside the home it is not there any more.
-        if let Err(error) = fs::remove_dir_all(&self.path)
+        if let Err(error) = remove_tree(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(path = %self.path.display(), %error, "a half-built folder stays behind");
@@ -274,11 +274,7 @@ fn set_aside(old: &Path, aside: &Path) -> io::Result<()> {
 }
 
 fn remove(path: &Path) -> io::Result<()> {
-    if fs::symlink_metadata(path)?.is_dir() {
-        fs::remove_dir_all(path)
-    } else {
-        fs::remove_file(path)
-    }
+    if fs::symlink_metadata(path)?.is_dir() { remove_tree(path) } else { fs::remove_file(path) }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::parent_of;
@@ -43,11 +43,33 @@ pub(super) fn remove_stale(prefix: &Path, ours: &Path) {
         let folder = || fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
         if named && folder() && !in_use(&path) {
             tracing::info!(path = %path.display(), "removing what an earlier run left unfinished");
-            let _ = fs::remove_dir_all(&path);
+            let _ = remove_tree(&path);
         }
     }
 }
 
 fn in_use(path: &Path) -> bool {
     File::open(path).is_ok_and(|folder| matches!(folder.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
+/// Removes the folder with all that is in it, read-only folders of an archive included.
+pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            make_writable(path)?;
+            fs::remove_dir_all(path)
+        }
+        other => other,
+    }
+}
+
+fn make_writable(folder: &Path) -> io::Result<()> {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            make_writable(&entry.path())?;
+        }
+    }
+    Ok(())
 }

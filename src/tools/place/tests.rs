@@ -167,6 +167,8 @@ fn what_is_not_committed_is_removed() {
     staging.clear().unwrap();
     assert!(names(staging.path()).is_empty());
     build(&staging);
+    let read_only = fs::Permissions::from_mode(0o500);
+    fs::set_permissions(staging.path().join("bin"), read_only).unwrap();
     drop(staging);
     assert!(names(dir.path()).is_empty());
 }
