@@ -199,6 +199,14 @@ impl Drop for Staging {
     }
 }
 
+/// Removes what dead runs left beside and in a home that is used as it is.
+pub fn sweep(home: &Path) {
+    let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
+    for stale in [prefix_beside(&home), prefix_inside(&home)] {
+        remove_stale(&stale, Path::new(""));
+    }
+}
+
 /// The home without links in its path, so that what is beside it is on its file system; its parents
 /// are made.
 fn resolve(home: &Path, owner: Option<&Account>) -> Result<PathBuf, PlaceError> {

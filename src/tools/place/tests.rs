@@ -184,6 +184,10 @@ fn what_a_dead_run_left_is_removed_and_what_a_live_one_builds_is_not() {
     let second = Staging::beside(&home, None, None).unwrap();
     assert!(first.path().exists() && second.path() != first.path());
     assert_eq!(names(dir.path()).len(), 2);
+    let inside = home.join(".garm-bootstrap.partial-1");
+    fs::create_dir_all(&inside).unwrap();
+    sweep(&home);
+    assert!(first.path().exists() && !inside.exists());
 }
 
 #[test]
