@@ -44,7 +44,9 @@ const REPLACED: &str = ".replaced";
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     #[error(transparent)]
-    Files(#[from] FilesError),
+    Files(FilesError),
+    #[error("make the folder {}: {}", path.display(), disk_trouble(source))]
+    MakeDir { path: PathBuf, source: io::Error },
     #[error("use {} as the runner's home: {}", home.display(), disk_trouble(source))]
     Home { home: PathBuf, source: io::Error },
     #[error("use {} as the runner's home: it is not a folder", home.display())]
@@ -220,7 +222,10 @@ fn resolve(home: &Path, owner: Option<&Account>) -> Result<PathBuf, PlaceError> 
         None => return Err(error(io::ErrorKind::InvalidInput.into())),
     };
     let parent = parent_of(home);
-    files::owned_dir(&parent, owner)?;
+    files::owned_dir(&parent, owner).map_err(|error| match error {
+        FilesError::MakeDir { path, source } => PlaceError::MakeDir { path, source },
+        other => PlaceError::Files(other),
+    })?;
     Ok(parent.canonicalize().map_err(error)?.join(name))
 }
 

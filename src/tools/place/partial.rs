@@ -12,7 +12,6 @@ pub(crate) const PARTIAL: &str = ".partial-";
 
 /// Makes and locks the folder `prefix` + our pid.
 pub(super) fn stage(prefix: &Path) -> io::Result<(PathBuf, File)> {
-    remove_stale(prefix, Path::new(""));
     for attempt in 0.. {
         let mut name = prefix.as_os_str().to_owned();
         name.push(std::process::id().to_string());
