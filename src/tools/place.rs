@@ -39,7 +39,7 @@ use crate::host::users::Account;
 /// The name of one that grows inside the home.
 const INSIDE: &str = ".garm-bootstrap";
 /// In the growing tree: entries of the home that are being replaced.
-const REPLACED: &str = ".replaced";
+const REPLACED: &str = ".garm-bootstrap.replaced";
 
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
@@ -163,7 +163,7 @@ impl Staging {
         self.put_marker(&marker.unfinished())?;
         let replaced = self.path.join(REPLACED);
         fs::create_dir(&replaced).map_err(|e| error(&replaced, e))?;
-        for entry in entries {
+        for entry in entries.iter().filter(|entry| entry.file_name() != MARKER) {
             let (from, to) = (entry.path(), self.home.join(entry.file_name()));
             set_aside(&to, &replaced.join(entry.file_name())).map_err(|e| error(&to, e))?;
             fs::rename(from, &to).map_err(|e| error(&to, e))?;
@@ -182,6 +182,10 @@ impl Staging {
     fn write(&self, marker: &Marker) -> Result<(), PlaceError> {
         let path = self.path.join(MARKER);
         let write = || -> io::Result<()> {
+            // An archive may have brought something of this name, if only to lead us elsewhere.
+            if fs::symlink_metadata(&path).is_ok() {
+                remove(&path)?;
+            }
             // Not synced on purpose: that would write out the whole tree with it.
             fs::write(&path, marker.to_json())?;
             files::give_to(&File::open(&path)?, self.owner.as_ref())

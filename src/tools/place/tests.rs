@@ -160,6 +160,24 @@ fn a_disk_that_fills_up_or_is_read_only_is_named_and_left_as_it_was() {
 }
 
 #[test]
+fn a_marker_that_an_archive_brings_is_not_believed_and_not_followed() {
+    for filled in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().join("home");
+        if filled {
+            fs::create_dir(&home).unwrap();
+            fs::write(home.join("other"), "").unwrap();
+        }
+        let staging = Staging::beside(&home, None, None).unwrap();
+        build(&staging);
+        std::os::unix::fs::symlink("run.sh", staging.path().join(MARKER)).unwrap();
+        staging.commit(&marker()).unwrap();
+        assert_eq!(Marker::read(&home), Some(marker()));
+        assert_eq!(fs::read_to_string(home.join("run.sh")).unwrap(), "new");
+    }
+}
+
+#[test]
 fn what_is_not_committed_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let staging = Staging::beside(&dir.path().join("home"), None, None).unwrap();
