@@ -24,7 +24,7 @@ use super::place::{MARKER, Marker, PARTIAL, PlaceError, Staging};
 use crate::host::files;
 use crate::host::users::Account;
 
-/// More threads than this gain nothing on one disk.
+/// Enough to hide the latency of many small files; a boot has other things to do, too.
 const THREADS: usize = 4;
 
 /// In the top folder: what an earlier use left there. `.credentials…` goes by its beginning.

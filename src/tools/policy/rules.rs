@@ -9,7 +9,7 @@ use crate::text;
 /// The longest path and link target, in bytes (PATH_MAX), and the longest part of one (NAME_MAX).
 pub(super) const PATH_MAX: usize = 4096;
 pub(super) const NAME_MAX: usize = 255;
-/// The deepest folder. A real runner has 17; each level costs the unpacker an open file.
+/// The deepest folder: each level costs the unpacker an open file.
 pub(super) const DEPTH_MAX: usize = 100;
 
 /// How much an archive may ask for. A real one (2.336) has 9,000 entries and 700 MB.
