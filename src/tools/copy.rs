@@ -24,7 +24,7 @@ use super::place::{MARKER, Marker, PARTIAL, PlaceError, Staging};
 use crate::host::files;
 use crate::host::users::Account;
 
-/// More threads than this gain nothing on one disk.
+/// Enough to hide the latency of many small files; a boot has other things to do, too.
 const THREADS: usize = 4;
 
 /// In the top folder: what an earlier use left there. `.credentials…` goes by its beginning.
@@ -54,7 +54,7 @@ pub fn bring(
     if locate::same(&runner.home, home) {
         return Ok(runner.clone());
     }
-    let plan = Plan::of(&runner.home)?;
+    let plan = Plan::of(&runner.home, home)?;
     let staging = Staging::beside(home, owner, Some(plan.bytes))?;
     plan.carry_out(&runner.home, staging.path(), owner, cancel)?;
     locate::inspect(staging.path())?;
@@ -75,25 +75,29 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(root: &Path) -> Result<Self, CopyError> {
+    /// Of all that is the runner in `root`; `home` may lie in there and is no part of it.
+    fn of(root: &Path, home: &Path) -> Result<Self, CopyError> {
         let mut plan = Self::default();
         let mut next = 0;
-        plan.scan(root, Path::new(""))?;
+        let home = home.canonicalize().ok();
+        let home = home.as_deref().zip(root.canonicalize().ok());
+        let home = home.and_then(|(home, root)| home.strip_prefix(root).ok());
+        plan.scan(root, Path::new(""), home)?;
         while let Some((folder, _)) = plan.folders.get(next) {
             let folder = folder.clone();
-            plan.scan(root, &folder)?;
+            plan.scan(root, &folder, home)?;
             next += 1;
         }
         Ok(plan)
     }
 
-    fn scan(&mut self, root: &Path, folder: &Path) -> Result<(), CopyError> {
+    fn scan(&mut self, root: &Path, folder: &Path, home: Option<&Path>) -> Result<(), CopyError> {
         let full = root.join(folder);
         let error = |path: &Path, source| CopyError::Read { path: path.to_owned(), source };
         for entry in fs::read_dir(&full).map_err(|e| error(&full, e))? {
             let entry = entry.map_err(|e| error(&full, e))?;
             let path = folder.join(entry.file_name());
-            if is_left_behind(&path) {
+            if is_left_behind(&path) || home == Some(&path) {
                 continue;
             }
             let full = entry.path();
@@ -272,6 +276,17 @@ mod tests {
         let runner = bring(&found, &home, None, &CancellationToken::new()).unwrap();
         assert_eq!(runner, found);
         assert!(assets.path().join(".runner").exists());
+    }
+
+    #[test]
+    fn a_home_inside_the_assets_is_not_copied_into_itself() {
+        let assets = assets();
+        let home = assets.path().join("actions-runner");
+        fs::create_dir(&home).unwrap();
+        fs::write(home.join("mine"), "").unwrap();
+        let found = locate::inspect(assets.path()).unwrap();
+        bring(&found, &home, None, &CancellationToken::new()).unwrap();
+        assert!(home.join("mine").exists() && !home.join("actions-runner").exists());
     }
 
     #[test]

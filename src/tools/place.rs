@@ -17,32 +17,36 @@
 //! Must not: know what the tree holds.
 
 mod marker;
+mod partial;
 
-use std::fs::{self, DirBuilder, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
 pub use self::marker::{MARKER, Marker};
 
+pub(crate) use self::partial::PARTIAL;
+
+use self::partial::{remove_stale, remove_tree, stage};
 use super::disk_trouble;
 use crate::host::files::{self, FilesError};
 use crate::host::os;
 use crate::host::users::Account;
 
-/// What every growing tree has in its name.
-pub(crate) const PARTIAL: &str = ".partial-";
 /// The name of one that grows inside the home.
 const INSIDE: &str = ".garm-bootstrap";
 /// In the growing tree: entries of the home that are being replaced.
-const REPLACED: &str = ".replaced";
+const REPLACED: &str = ".garm-bootstrap.replaced";
 
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     #[error(transparent)]
-    Files(#[from] FilesError),
+    Files(FilesError),
+    #[error("make the folder {}: {}", path.display(), disk_trouble(source))]
+    MakeDir { path: PathBuf, source: io::Error },
     #[error("use {} as the runner's home: {}", home.display(), disk_trouble(source))]
     Home { home: PathBuf, source: io::Error },
     #[error("use {} as the runner's home: it is not a folder", home.display())]
@@ -159,7 +163,7 @@ impl Staging {
         self.put_marker(&marker.unfinished())?;
         let replaced = self.path.join(REPLACED);
         fs::create_dir(&replaced).map_err(|e| error(&replaced, e))?;
-        for entry in entries {
+        for entry in entries.iter().filter(|entry| entry.file_name() != MARKER) {
             let (from, to) = (entry.path(), self.home.join(entry.file_name()));
             set_aside(&to, &replaced.join(entry.file_name())).map_err(|e| error(&to, e))?;
             fs::rename(from, &to).map_err(|e| error(&to, e))?;
@@ -178,6 +182,10 @@ impl Staging {
     fn write(&self, marker: &Marker) -> Result<(), PlaceError> {
         let path = self.path.join(MARKER);
         let write = || -> io::Result<()> {
+            // An archive may have brought something of this name, if only to lead us elsewhere.
+            if fs::symlink_metadata(&path).is_ok() {
+                remove(&path)?;
+            }
             // Not synced on purpose: that would write out the whole tree with it.
             fs::write(&path, marker.to_json())?;
             files::give_to(&File::open(&path)?, self.owner.as_ref())
@@ -189,11 +197,19 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         // After a commit beside the home it is not there any more.
-        if let Err(error) = fs::remove_dir_all(&self.path)
+        if let Err(error) = remove_tree(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(path = %self.path.display(), %error, "a half-built folder stays behind");
         }
+    }
+}
+
+/// Removes what dead runs left beside and in a home that is used as it is.
+pub fn sweep(home: &Path) {
+    let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
+    for stale in [prefix_beside(&home), prefix_inside(&home)] {
+        remove_stale(&stale, Path::new(""));
     }
 }
 
@@ -210,7 +226,10 @@ fn resolve(home: &Path, owner: Option<&Account>) -> Result<PathBuf, PlaceError> 
         None => return Err(error(io::ErrorKind::InvalidInput.into())),
     };
     let parent = parent_of(home);
-    files::owned_dir(&parent, owner)?;
+    files::owned_dir(&parent, owner).map_err(|error| match error {
+        FilesError::MakeDir { path, source } => PlaceError::MakeDir { path, source },
+        other => PlaceError::Files(other),
+    })?;
     Ok(parent.canonicalize().map_err(error)?.join(name))
 }
 
@@ -261,48 +280,6 @@ fn prefix_inside(home: &Path) -> PathBuf {
     home.join(format!("{INSIDE}{PARTIAL}"))
 }
 
-/// Makes and locks the folder `prefix` + our pid.
-fn stage(prefix: &Path) -> io::Result<(PathBuf, File)> {
-    remove_stale(prefix, Path::new(""));
-    for attempt in 0.. {
-        let mut name = prefix.as_os_str().to_owned();
-        name.push(std::process::id().to_string());
-        if attempt > 0 {
-            name.push(format!("-{attempt}"));
-        }
-        let path = PathBuf::from(name);
-        match DirBuilder::new().mode(0o700).create(&path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < 100 => {}
-            Err(error) => return Err(error),
-            Ok(()) => {
-                let lock = File::open(&path)?;
-                // A file system without locks does without them.
-                let _ = lock.try_lock();
-                return Ok((path, lock));
-            }
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
-}
-
-/// Removes the folders whose names begin with `prefix` and that nobody has locked, but not `ours`.
-fn remove_stale(prefix: &Path, ours: &Path) {
-    let start = prefix.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let Ok(entries) = fs::read_dir(parent_of(prefix)) else { return };
-    for path in entries.flatten().map(|entry| entry.path()).filter(|path| path != ours) {
-        let named = path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&start));
-        let folder = || fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
-        if named && folder() && !in_use(&path) {
-            tracing::info!(path = %path.display(), "removing what an earlier run left unfinished");
-            let _ = fs::remove_dir_all(&path);
-        }
-    }
-}
-
-fn in_use(path: &Path) -> bool {
-    File::open(path).is_ok_and(|folder| matches!(folder.try_lock(), Err(TryLockError::WouldBlock)))
-}
-
 /// Moves `old` to `aside`, if it is there. A folder of an image's lower layer cannot be moved
 /// (overlayfs says EXDEV); it is removed, which the unfinished marker allows for.
 fn set_aside(old: &Path, aside: &Path) -> io::Result<()> {
@@ -314,11 +291,7 @@ fn set_aside(old: &Path, aside: &Path) -> io::Result<()> {
 }
 
 fn remove(path: &Path) -> io::Result<()> {
-    if fs::symlink_metadata(path)?.is_dir() {
-        fs::remove_dir_all(path)
-    } else {
-        fs::remove_file(path)
-    }
+    if fs::symlink_metadata(path)?.is_dir() { remove_tree(path) } else { fs::remove_file(path) }
 }
 
 #[cfg(test)]

@@ -20,7 +20,8 @@ pub const INSTALL_SCRIPT: &str = "bin/installdependencies.sh";
 const ATTEMPTS: u32 = 5;
 /// The pause doubles up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// apt's settings for a machine that boots: unattended updates hold dpkg's lock for a minute or two.
+/// apt's settings for a machine that boots, whose unattended updates hold dpkg's lock for a while
+/// (actions/runner#3461).
 const APT_CONF: &str = "DPkg::Lock::Timeout \"120\";\nAcquire::Retries \"3\";\n";
 /// So much of what the script printed is told.
 const OUTPUT: usize = 600;

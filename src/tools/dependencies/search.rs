@@ -115,9 +115,8 @@ fn read_conf(root: &Path, path: &Path, depth: usize, folders: &mut Vec<PathBuf>)
                     read_conf(root, &file, depth - 1, folders);
                 }
             }
-            Some(_) => {}
             None if line.starts_with('/') => folders.push(inside(root, Path::new(line))),
-            None => {}
+            Some(_) | None => {}
         }
     }
 }

@@ -51,11 +51,12 @@ fn a_runner_of_an_image_is_usable_configured_or_not() {
     assert!(inspect(dir.path()).is_ok());
 }
 
+type Spoil = Box<dyn Fn(&Path)>;
+
 #[test]
 fn why_a_folder_is_unusable_is_said_in_words() {
     let foreign = if elf::machine_of_host() == Machine::Arm64 { 62 } else { 183 };
     let own = if elf::machine_of_host() == Machine::Arm64 { 183 } else { 62 };
-    type Spoil = Box<dyn Fn(&Path)>;
     let table: Vec<(Spoil, &str)> = vec![
         (Box::new(|d| fs::remove_dir_all(d).unwrap()), "does not exist"),
         (

@@ -75,6 +75,108 @@ fn a_mount_point_is_filled_from_inside() {
     assert_eq!(mount_points(list).collect::<Vec<_>>(), ["/mnt two"]);
 }
 
+/// A mount that ends with the test.
+struct Mount(PathBuf);
+
+impl Mount {
+    fn tmpfs(at: &Path, options: &str) -> Self {
+        let flags = nix::mount::MsFlags::empty();
+        nix::mount::mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some(options)).unwrap();
+        Self(at.to_owned())
+    }
+
+    fn bind(from: &Path, at: &Path) -> Self {
+        let flags = nix::mount::MsFlags::MS_BIND;
+        nix::mount::mount(Some(from), at, None::<&str>, flags, None::<&str>).unwrap();
+        Self(at.to_owned())
+    }
+
+    fn make_read_only(&self) {
+        let flags = nix::mount::MsFlags::MS_REMOUNT | nix::mount::MsFlags::MS_RDONLY;
+        nix::mount::mount(None::<&str>, &self.0, None::<&str>, flags, None::<&str>).unwrap();
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        nix::mount::umount2(&self.0, nix::mount::MntFlags::MNT_DETACH).unwrap();
+    }
+}
+
+/// Mounts are root's; for anyone else a parent that cannot be written to stands for one.
+#[test]
+fn a_home_that_cannot_be_renamed_is_filled_from_inside() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("home");
+    fs::create_dir(&home).unwrap();
+    let root = nix::unistd::geteuid().is_root();
+    let mount = root.then(|| Mount::bind(&home, &home));
+    if !root {
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o555)).unwrap();
+    }
+    let staging = Staging::beside(&home, None, None).unwrap();
+    assert!(staging.path().starts_with(home.canonicalize().unwrap()));
+    build(&staging);
+    staging.commit(&marker()).unwrap();
+    assert_eq!(names(&home), [MARKER, "bin", "run.sh"]);
+    drop(mount);
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_disk_that_fills_up_or_is_read_only_is_named_and_left_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("home");
+    fs::create_dir(&home).unwrap();
+    if !nix::unistd::geteuid().is_root() {
+        for folder in [&home, &dir.path().to_owned()] {
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o555)).unwrap();
+        }
+        let error = Staging::beside(&home, None, None).unwrap_err().to_string();
+        assert!(error.contains("permission denied: run as root"), "{error}");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        return;
+    }
+    let mount = Mount::tmpfs(&home, "size=64k");
+    fs::write(home.join("mine"), "x").unwrap();
+    let staging = Staging::beside(&home, None, None).unwrap();
+    let (cancel, contents) = (tokio_util::sync::CancellationToken::new(), vec![1; 1 << 20]);
+    let order = crate::tools::unpack::Order {
+        expected: None,
+        owner: None,
+        limits: crate::tools::policy::Limits::default(),
+        cancel: &cancel,
+    };
+    let archive = crate::tools::unpack::tests::archive_of("large", &contents);
+    let error = crate::tools::unpack::unpack(&archive[..], staging.path(), &order).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("/large: the disk is full: free some space"), "{text}");
+    drop(staging);
+    assert_eq!(names(&home), ["mine"]);
+
+    mount.make_read_only();
+    let error = Staging::beside(&home, None, None).unwrap_err().to_string();
+    assert!(error.contains("home as the runner's home: the file system is read-only"), "{error}");
+}
+
+#[test]
+fn a_marker_that_an_archive_brings_is_not_believed_and_not_followed() {
+    for filled in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().join("home");
+        if filled {
+            fs::create_dir(&home).unwrap();
+            fs::write(home.join("other"), "").unwrap();
+        }
+        let staging = Staging::beside(&home, None, None).unwrap();
+        build(&staging);
+        std::os::unix::fs::symlink("run.sh", staging.path().join(MARKER)).unwrap();
+        staging.commit(&marker()).unwrap();
+        assert_eq!(Marker::read(&home), Some(marker()));
+        assert_eq!(fs::read_to_string(home.join("run.sh")).unwrap(), "new");
+    }
+}
+
 #[test]
 fn what_is_not_committed_is_removed() {
     let dir = tempfile::tempdir().unwrap();
@@ -83,6 +185,8 @@ fn what_is_not_committed_is_removed() {
     staging.clear().unwrap();
     assert!(names(staging.path()).is_empty());
     build(&staging);
+    let read_only = fs::Permissions::from_mode(0o500);
+    fs::set_permissions(staging.path().join("bin"), read_only).unwrap();
     drop(staging);
     assert!(names(dir.path()).is_empty());
 }
@@ -98,6 +202,10 @@ fn what_a_dead_run_left_is_removed_and_what_a_live_one_builds_is_not() {
     let second = Staging::beside(&home, None, None).unwrap();
     assert!(first.path().exists() && second.path() != first.path());
     assert_eq!(names(dir.path()).len(), 2);
+    let inside = home.join(".garm-bootstrap.partial-1");
+    fs::create_dir_all(&inside).unwrap();
+    sweep(&home);
+    assert!(first.path().exists() && !inside.exists());
 }
 
 #[test]

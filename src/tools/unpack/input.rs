@@ -1,44 +1,38 @@
-//! The compressed side: counted, hashed, told to stop, recognised, inflated.
+//! The compressed side: counted, handed to the hasher, told to stop, recognised, inflated.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, Read};
 
 use flate2::bufread::GzDecoder;
-use sha2::Digest;
 use tokio_util::sync::CancellationToken;
 
 use super::UnpackError;
+use super::hash::Hasher;
 use crate::text;
-use crate::tools::digest::Sha256;
 
 /// The input itself. It remembers why it failed, for inflater and tar wrap errors in their own.
 pub(super) struct Source<'a, R> {
     input: R,
     cancel: &'a CancellationToken,
-    sum: sha2::Sha256,
+    hasher: Hasher,
     count: u64,
     failed: Option<UnpackError>,
     at_end: bool,
 }
 
 impl<'a, R: Read> Source<'a, R> {
-    pub(super) fn new(input: R, cancel: &'a CancellationToken) -> Self {
-        let sum = sha2::Sha256::new();
-        Self { input, cancel, sum, count: 0, failed: None, at_end: false }
+    pub(super) fn new(input: R, hasher: Hasher, cancel: &'a CancellationToken) -> Self {
+        Self { input, cancel, hasher, count: 0, failed: None, at_end: false }
     }
 
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    pub(super) fn digest(&self) -> Sha256 {
-        Sha256::new(self.sum.clone().finalize().into())
-    }
-
     /// What `error`, met while reading through us, really is.
-    pub(super) fn explain(&mut self, error: io::Error) -> UnpackError {
+    pub(super) fn explain(self, error: io::Error) -> UnpackError {
         let compressed_bytes = self.count;
-        match self.failed.take() {
+        match self.failed {
             Some(own) => own,
             // Inflater and tar both run dry only when the input has ended before they have.
             None if self.at_end && ran_dry(&error) => UnpackError::Truncated { compressed_bytes },
@@ -63,7 +57,7 @@ impl<R: Read> Read for Source<'_, R> {
         }
         match self.input.read(buffer) {
             Ok(count) => {
-                self.sum.update(&buffer[..count]);
+                self.hasher.update(&buffer[..count]);
                 self.count += count as u64;
                 self.at_end = count == 0 && !buffer.is_empty();
                 Ok(count)

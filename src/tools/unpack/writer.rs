@@ -162,15 +162,17 @@ impl<'a> Tree<'a> {
     }
 
     /// Does what the batches say until the last one has come.
-    pub(super) fn build(mut self, work: &Work) -> Result<(), UnpackError> {
-        while let Ok(mut batch) = work.batches.recv() {
+    pub(super) fn build(mut self, work: Work) -> Result<(), UnpackError> {
+        // Dropped with us, so that the reader of a failed writer stops, too.
+        let Work { batches, give_back } = work;
+        for mut batch in batches {
             let mut from = 0;
             for step in batch.steps.drain(..) {
                 self.take(step, &batch.bytes, &mut from)?;
             }
             (batch.used, batch.steps_size) = (0, 0);
             // The reader may be done and gone.
-            let _ = work.give_back.send(batch);
+            let _ = give_back.send(batch);
         }
         self.file = None;
         self.set_folder_modes()
