@@ -290,3 +290,6 @@ fn start_hint(error: &io::Error) -> String {
         _ => error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -89,16 +89,17 @@ impl Actor {
             };
             let how = how(self.attend(&mut runner).await);
             let verdict = Verdict::of(&how);
-            let updating = verdict == Verdict::Updating && self.may_relaunch(verdict).is_some();
-            if updating && !self.await_update(&mut runner).await {
-                self.bury(&mut runner).await;
-                return if self.asked.is_some() { how } else { How::UpdateFailed };
-            }
-            if !updating {
+            if verdict == Verdict::Updating && self.may_relaunch(verdict).is_some() {
+                if !self.await_update(&mut runner).await {
+                    self.bury(&mut runner).await;
+                    return if self.asked.is_some() { how } else { How::UpdateFailed };
+                }
+            } else {
                 self.bury(&mut runner).await;
             }
             let Some(pause) = self.may_relaunch(verdict) else { return how };
             tracing::info!(?how, starts = self.starts, "the runner is started again in {pause:?}");
+            self.begin_again();
             if !self.pause(pause).await {
                 return how;
             }
@@ -109,8 +110,6 @@ impl Actor {
         let mut child = self.launch.program.spawn()?;
         self.starts += 1;
         self.tail = Tail::default();
-        self.progress = Progress::default();
-        self.publish();
         tracing::info!(pid = child.id(), "the runner is started");
         Ok(Runner { group: Group::of(&child), output: Output::of(&mut child), child })
     }
@@ -232,6 +231,7 @@ impl Actor {
     async fn await_update(&mut self, runner: &mut Runner) -> bool {
         let Some(policy) = self.launch.relaunch else { return false };
         tracing::info!("the runner is updating itself");
+        self.begin_again();
         let (home, program) = (self.launch.home.clone(), self.launch.program.path.clone());
         let finished = timeout(policy.update_limit, update::finished(&home, &program));
         tokio::pin!(finished);
@@ -256,6 +256,12 @@ impl Actor {
         let Launch { home, dialect, relaunch, .. } = &self.launch;
         let may = self.asked.is_none() && ends::may_start_again(&self.progress, *dialect, home);
         (*relaunch).filter(|_| may)?.after(verdict, self.starts)
+    }
+
+    /// A runner that had no job has ended, and is to be started again.
+    fn begin_again(&mut self) {
+        self.progress = Progress::default();
+        self.publish();
     }
 
     /// Whether the pause has passed without an order to leave.

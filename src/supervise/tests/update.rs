@@ -50,6 +50,7 @@ async fn updates_without_end_are_given_up() {
 async fn an_order_during_an_update_is_the_end() {
     let life = Home::new("say Listening for Jobs; exit 3").start();
     life.listening().await;
+    life.until(|state| *state == State::Starting).await;
     life.supervisor.drain(Why::Asked);
     let end = life.end().await;
     assert_eq!((&end.how, end.starts, end.exit()), (&How::Exited(3), 1, Exit::Done));
