@@ -7,6 +7,7 @@
 //! Must not: use PR_SET_PDEATHSIG (it fires when the spawning *thread* ends, and tokio's come and go).
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -31,8 +32,9 @@ const GROUP_LOOK: Duration = Duration::from_millis(20);
 /// background may hold the pipe open for ever.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
-/// A program with everything that it is to have, and nothing else.
-#[derive(Debug, Clone)]
+/// A program with everything that it is to have, and nothing else. `Debug` leaves the values of the
+/// environment out.
+#[derive(Clone)]
 pub struct Program {
     pub path: PathBuf,
     pub args: Vec<OsString>,
@@ -41,6 +43,19 @@ pub struct Program {
     pub dir: PathBuf,
     /// `None`: as ourselves.
     pub user: Option<Account>,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Program")
+            .field("path", &self.path)
+            .field("args", &self.args)
+            .field("env", &names)
+            .field("dir", &self.dir)
+            .field("user", &self.user)
+            .finish()
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -157,6 +172,12 @@ impl Group {
         self.signal(Signal::SIGKILL);
         let _ = child.wait().await;
     }
+}
+
+/// From now on no other process of our user may read our memory, environment or open files (but a
+/// child that has not executed anything yet). The first thing that `main` does.
+pub fn make_private() -> io::Result<()> {
+    Ok(nix::sys::prctl::set_dumpable(false)?)
 }
 
 /// Starts this same executable once more, with our arguments, environment and outputs, under the

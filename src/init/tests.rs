@@ -3,18 +3,19 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::*;
 
 #[test]
 fn the_init_is_wanted_as_pid_1_or_when_asked_for_but_never_in_the_agent() {
-    let table: [(bool, &[&str], bool); 7] = [
+    let table: [(bool, &[&str], bool); 8] = [
         (true, &["garm-bootstrap", "run"], true),
         (false, &["garm-bootstrap", "--init", "run"], true),
         (false, &["garm-bootstrap", "run", "--init"], true),
         (false, &["garm-bootstrap", "run"], false),
+        (false, &["garm-bootstrap", "run", "--", "--init"], false),
         (true, &[AGENT, "run"], false),
         (false, &[AGENT, "--init", "run"], false),
         (false, &[], false),
@@ -154,6 +155,7 @@ impl Init {
             .args(["init::tests::the_program_that_the_others_start", "--exact", "--ignored"])
             .arg("--nocapture")
             .env(SCRIPT, script)
+            .stdout(Stdio::null())
             .current_dir(dir.path());
         Self { child: start(&mut command), dir }
     }

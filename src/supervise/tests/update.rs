@@ -48,8 +48,10 @@ async fn updates_without_end_are_given_up() {
 
 #[tokio::test]
 async fn an_order_during_an_update_is_the_end() {
-    let life = Home::new("say Listening for Jobs; exit 3").start();
+    let script = "say Listening for Jobs; while ! [ -e go-on ]; do sleep 0.01; done; exit 3";
+    let life = Home::new(script).start();
     life.listening().await;
+    std::fs::write(life.home.path().join("go-on"), "").unwrap();
     life.until(|state| *state == State::Starting).await;
     life.supervisor.drain(Why::Asked);
     let end = life.end().await;
