@@ -17,6 +17,16 @@ async fn output_of(program: &Program) -> String {
     finished.output.text()
 }
 
+/// Killed is not dead yet, and dead not reaped.
+async fn in_time(done: impl Fn() -> bool) {
+    let waiting = async {
+        while !done() {
+            tokio::time::sleep(GROUP_LOOK).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_child_has_exactly_the_environment_it_was_given_and_leads_its_group() {
     let program = Program {
@@ -79,8 +89,9 @@ async fn a_program_over_its_limit_is_ended_with_its_group_and_its_words_are_kept
     let ProcessError::TimedOut { output, .. } = &error else { panic!("{error}") };
     assert_eq!(output, "so far");
     let pid = std::fs::read_to_string(dir.path().join("child")).unwrap();
-    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.trim()));
-    assert!(!status.is_ok_and(|s| s.lines().any(|l| l.starts_with("State:") && !l.contains('Z'))));
+    let status = format!("/proc/{}/status", pid.trim());
+    let runs = |text: String| text.lines().any(|l| l.starts_with("State:") && !l.contains('Z'));
+    in_time(|| !std::fs::read_to_string(&status).is_ok_and(runs)).await;
 }
 
 #[tokio::test]
@@ -98,10 +109,5 @@ async fn the_rest_of_a_group_that_ignores_sigterm_is_killed() {
     child.wait().await.unwrap();
     assert!(group.is_alive());
     group.end_rest().await;
-    let gone = async {
-        while group.is_alive() {
-            tokio::time::sleep(GROUP_LOOK).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap();
+    in_time(|| !group.is_alive()).await;
 }
