@@ -7,15 +7,15 @@
 //! with the agent's code. The agent may use `tokio::process` freely: a `waitpid(-1)` in the same process
 //! would steal the exit codes of its children.
 //!
-//! The agent knows itself by its `argv[0]`, [`AGENT`]: nobody types that by accident, `ps` shows which
+//! The agent knows itself by its `argv[0]`, `AGENT`: nobody types that by accident, `ps` shows which
 //! of the two is which, and other than a variable it can never reach the environment of a job. The
 //! arguments are the same in both, `--init` included.
 //!
 //! Signals are safe from the first instant: what comes before the loop is pending, because all are
-//! blocked; and the agent starts with [`HELD`] blocked until it calls [`signals::release`], so that a
-//! SIGTERM which is passed on before its handlers stand does not kill it.
+//! blocked; and the agent starts with those blocked that ask it to leave, until it calls
+//! [`signals::release`], so that a SIGTERM which is passed on before its handlers stand does not kill it.
 //!
-//! Owns: the wait for all processes, and the last sweep. Must not: allocate threads, use a runtime,
+//! Owns: the wait for all processes, and the last sweep. Must not: start threads, use a runtime,
 //! know what the agent does.
 
 mod descendants;

@@ -195,7 +195,8 @@ fn the_program_that_the_others_start() {
         let held: nix::sys::signal::SigSet = HELD.into_iter().collect();
         std::process::exit(held.wait().unwrap() as i32);
     }
-    fs::copy("/proc/self/status", "agent-status").unwrap();
+    // Of this thread: the C library blocks all signals in the other one while it starts this one.
+    fs::copy("/proc/thread-self/status", "agent-status").unwrap();
     signals::release();
     panic!("{}", Command::new("/bin/sh").args(["-c", &script]).exec());
 }

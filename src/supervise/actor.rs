@@ -58,6 +58,10 @@ impl Actor {
     pub(super) async fn run(mut self) {
         update::forget(&self.launch.home);
         let how = self.live().await;
+        // A platform that stops everything at once may have ended the runner before we heard of it.
+        while let Ok(order) = self.orders.try_recv() {
+            self.record.note(order);
+        }
         let end = self.record.end(how, &self.launch);
         tracing::info!(starts = end.starts, "{}", end.summary());
         self.forward.finish(FLUSH).await;
@@ -74,17 +78,25 @@ impl Actor {
             };
             let how = how(self.attend(&mut runner).await);
             let verdict = Verdict::of(&how);
-            if verdict == Verdict::Updating && self.may_relaunch(verdict).is_some() {
-                if !self.await_update(&mut runner).await {
-                    self.bury(&mut runner).await;
-                    return if self.record.asked.is_some() { how } else { How::UpdateFailed };
-                }
+            let updating = verdict == Verdict::Updating;
+            if updating {
+                // Its group stays: the updater runs in it.
+                self.hear_rest(&mut runner.output).await;
             } else {
                 self.bury(&mut runner).await;
             }
-            let Some(pause) = self.may_relaunch(verdict) else { return how };
-            tracing::info!(?how, "the runner is started again in {pause:?}");
+            let Some(pause) = self.may_relaunch(verdict) else {
+                if updating {
+                    self.bury(&mut runner).await;
+                }
+                return how;
+            };
             self.begin_again();
+            if updating && !self.await_update(&mut runner).await {
+                self.bury(&mut runner).await;
+                return if self.record.asked.is_some() { how } else { How::UpdateFailed };
+            }
+            tracing::info!(?how, "the runner is started again in {pause:?}");
             if !self.pause(pause).await {
                 return how;
             }
@@ -173,6 +185,11 @@ impl Actor {
     async fn bury(&mut self, runner: &mut Runner) {
         let Runner { group, output, .. } = runner;
         self.hear_until(output, group.end_rest()).await;
+        self.hear_rest(output).await;
+    }
+
+    /// Hears what an ended process has left in its pipes.
+    async fn hear_rest(&mut self, output: &mut Output) {
         let to_the_end = async {
             while let Some(lines) = output.next().await {
                 self.hear(lines);
@@ -201,7 +218,6 @@ impl Actor {
     async fn await_update(&mut self, runner: &mut Runner) -> bool {
         let Some(policy) = self.launch.relaunch else { return false };
         tracing::info!("the runner is updating itself");
-        self.begin_again();
         let (home, program) = (self.launch.home.clone(), self.launch.program.path.clone());
         self.unsettled_until = Some(Instant::now() + policy.update_limit);
         let finished = timeout(policy.update_limit, update::finished(&home, &program));

@@ -16,7 +16,7 @@ async fn an_update_is_waited_for_and_the_new_runner_is_started_in_place() {
         let life = Home::new(&UPDATING.replace("exit 3", &format!("exit {code}"))).start();
         let end = life.end().await;
         assert_eq!((&end.how, end.starts, end.exit()), (&How::Exited(0), 2, Exit::Done));
-        assert_eq!(life.home.read("swapped"), "swapped\n");
+        assert_eq!(life.written("swapped").await, "swapped");
         assert!(!life.home.path().join("update.finished").exists());
         assert!(life.printed().contains("updating"), "{}", life.printed());
     }
