@@ -188,6 +188,7 @@ fn until<T>(mut ready: impl FnMut() -> Option<T>) -> T {
 fn the_program_that_the_others_start() {
     use std::os::unix::process::CommandExt;
     let Ok(script) = std::env::var(SCRIPT) else { return };
+    process::make_private().unwrap();
     if std::env::args_os().next().is_some_and(|name| name != AGENT) {
         std::process::exit(live().into());
     }
