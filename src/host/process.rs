@@ -7,6 +7,7 @@
 //! Must not: use PR_SET_PDEATHSIG (it fires when the spawning *thread* ends, and tokio's come and go).
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use nix::sys::signal::{SigHandler, SigSet, Signal, killpg, signal};
 use nix::unistd::{Gid, Pid, Uid};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::users::Account;
@@ -25,14 +27,18 @@ use crate::text::Tail;
 
 /// How long a stopped program may take to end by itself before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
+/// How long a killed one may take to be gone; what is not then waits for a disk, or for a parent that
+/// does not reap.
+const KILL_GRACE: Duration = Duration::from_millis(500);
 /// How often a group whose leader is gone is looked at until it is empty.
 const GROUP_LOOK: Duration = Duration::from_millis(20);
 /// How long the output of an ended program is still awaited: something it left running in the
 /// background may hold the pipe open for ever.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
-/// A program with everything that it is to have, and nothing else.
-#[derive(Debug, Clone)]
+/// A program with everything that it is to have, and nothing else. `Debug` leaves the values of the
+/// environment out.
+#[derive(Clone)]
 pub struct Program {
     pub path: PathBuf,
     pub args: Vec<OsString>,
@@ -41,6 +47,19 @@ pub struct Program {
     pub dir: PathBuf,
     /// `None`: as ourselves.
     pub user: Option<Account>,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Program")
+            .field("path", &self.path)
+            .field("args", &self.args)
+            .field("env", &names)
+            .field("dir", &self.dir)
+            .field("user", &self.user)
+            .finish()
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +112,7 @@ impl Program {
         let mut output = Output::of(&mut child);
         let ended = tokio::select! {
             ended = output.drain_until(child.wait()) => ended,
-            () = tokio::time::sleep(limit) => {
+            () = sleep(limit) => {
                 group.end(&mut child).await;
                 return Err(ProcessError::TimedOut { path: path(), limit, output: output.tail.text() });
             }
@@ -105,7 +124,7 @@ impl Program {
         let status = ended.map_err(|source| ProcessError::Wait { path: path(), source })?;
         // What it left in its group has no business after it; the pipe is free then, too.
         group.signal(Signal::SIGKILL);
-        let _ = tokio::time::timeout(LAST_WORDS, output.drain()).await;
+        let _ = timeout(LAST_WORDS, output.drain()).await;
         Ok(Finished { status, output: output.tail })
     }
 }
@@ -141,29 +160,36 @@ impl Group {
         self.0.is_some_and(|group| killpg(group, None) != Err(Errno::ESRCH))
     }
 
-    /// Ends what is left of the group after its leader: SIGTERM, and SIGKILL after [`GRACE`].
+    /// Ends what is left of the group after its leader: SIGTERM, SIGKILL after [`GRACE`]; returns when
+    /// nothing is left, or cannot be ended.
     pub async fn end_rest(self) {
-        if !self.signal(Signal::SIGTERM) {
-            return;
-        }
-        // Looked at again and again, because the kernel tells nobody that a group has become empty.
-        let empty = async {
-            while self.is_alive() {
-                tokio::time::sleep(GROUP_LOOK).await;
+        for (signal, grace) in [(Signal::SIGTERM, GRACE), (Signal::SIGKILL, KILL_GRACE)] {
+            if !self.signal(signal) || timeout(grace, self.emptied()).await.is_ok() {
+                return;
             }
-        };
-        if tokio::time::timeout(GRACE, empty).await.is_err() {
-            self.signal(Signal::SIGKILL);
+        }
+    }
+
+    /// Looks again and again, because the kernel tells nobody that a group has become empty.
+    async fn emptied(self) {
+        while self.is_alive() {
+            sleep(GROUP_LOOK).await;
         }
     }
 
     /// SIGTERM, and SIGKILL after [`GRACE`], to the group; returns when its leader is reaped.
     async fn end(self, child: &mut Child) {
         self.signal(Signal::SIGTERM);
-        let _ = tokio::time::timeout(GRACE, child.wait()).await;
+        let _ = timeout(GRACE, child.wait()).await;
         self.signal(Signal::SIGKILL);
         let _ = child.wait().await;
     }
+}
+
+/// From now on no other process of our user may read our memory, environment or open files (but a
+/// child that has not executed anything yet). The first thing that `main` does.
+pub fn make_private() -> io::Result<()> {
+    Ok(nix::sys::prctl::set_dumpable(false)?)
 }
 
 /// Starts this same executable once more, with our arguments, environment and outputs, under the
@@ -297,3 +323,6 @@ fn start_hint(error: &io::Error) -> String {
         _ => error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;

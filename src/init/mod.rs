@@ -7,15 +7,15 @@
 //! with the agent's code. The agent may use `tokio::process` freely: a `waitpid(-1)` in the same process
 //! would steal the exit codes of its children.
 //!
-//! The agent knows itself by its `argv[0]`, [`AGENT`]: nobody types that by accident, `ps` shows which
+//! The agent knows itself by its `argv[0]`, `AGENT`: nobody types that by accident, `ps` shows which
 //! of the two is which, and other than a variable it can never reach the environment of a job. The
 //! arguments are the same in both, `--init` included.
 //!
 //! Signals are safe from the first instant: what comes before the loop is pending, because all are
-//! blocked; and the agent starts with [`HELD`] blocked until it calls [`signals::release`], so that a
-//! SIGTERM which is passed on before its handlers stand does not kill it.
+//! blocked; and the agent starts with those blocked that ask it to leave, until it calls
+//! [`signals::release`], so that a SIGTERM which is passed on before its handlers stand does not kill it.
 //!
-//! Owns: the wait for all processes, and the last sweep. Must not: allocate threads, use a runtime,
+//! Owns: the wait for all processes, and the last sweep. Must not: start threads, use a runtime,
 //! know what the agent does.
 
 mod descendants;
@@ -66,7 +66,10 @@ fn live() -> u8 {
             return code_of_failed_start(&error);
         }
     };
-    give_terminal_to(agent);
+    let had_terminal = has_terminal();
+    if had_terminal {
+        give_terminal_to(agent);
+    }
     let code = loop {
         match waited.wait() {
             Ok(Signal::SIGCHLD) => {
@@ -79,6 +82,9 @@ fn live() -> u8 {
             Err(_) => {}
         }
     };
+    if had_terminal {
+        give_terminal_to(getpgrp());
+    }
     if is_pid_1() {
         reap::end_the_rest(&waited, reap::everyone);
     } else {
@@ -90,20 +96,24 @@ fn live() -> u8 {
 fn is_wanted_as<S: AsRef<OsStr>>(pid_1: bool, args: impl IntoIterator<Item = S>) -> bool {
     let mut args = args.into_iter();
     let is_agent = args.next().is_some_and(|name| name.as_ref() == AGENT);
-    !is_agent && (pid_1 || args.any(|arg| arg.as_ref() == "--init"))
+    !is_agent
+        && (pid_1
+            || args.take_while(|arg| arg.as_ref() != "--").any(|arg| arg.as_ref() == "--init"))
 }
 
 fn is_pid_1() -> bool {
     getpid() == Pid::from_raw(1)
 }
 
-/// If we hold the terminal, the agent's group gets it, so that Ctrl-C reaches the agent once and by the
-/// kernel. That a background group (which we are then) gives and writes is allowed, because SIGTTOU is
-/// blocked.
-fn give_terminal_to(agent: Pid) {
-    if tcgetpgrp(std::io::stdin()).is_ok_and(|foreground| foreground == getpgrp()) {
-        let _ = tcsetpgrp(std::io::stdin(), agent);
-    }
+/// Whether we are the ones that Ctrl-C goes to.
+fn has_terminal() -> bool {
+    tcgetpgrp(std::io::stdin()).is_ok_and(|foreground| foreground == getpgrp())
+}
+
+/// With the terminal, Ctrl-C reaches the agent once and by the kernel. That we may give and take it, and
+/// write, while we are in the background, is because SIGTTOU is blocked.
+fn give_terminal_to(group: Pid) {
+    let _ = tcsetpgrp(std::io::stdin(), group);
 }
 
 fn code_of_failed_start(error: &ProcessError) -> u8 {

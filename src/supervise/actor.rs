@@ -10,17 +10,16 @@ use tokio::process::Child;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::end::{End, How, Job};
+use super::end::How;
 use super::ends::{self, Verdict};
 use super::forward::Forwarder;
 use super::leave::{Action, Leave, Times, Work};
 use super::output::{Lines, Output, Source};
 use super::progress::Progress;
+use super::record::Record;
 use super::{Launch, Manner, Order, State, Why, update};
-use crate::forge::Cause;
 use crate::host::process::{Group, ProcessError};
 use crate::secret::redact;
-use crate::text::{Tail, one_line, readable};
 
 /// How long the output is still awaited when the process group is gone: something that left the group
 /// may hold the pipe open for ever.
@@ -33,13 +32,9 @@ pub(super) struct Actor {
     orders: mpsc::UnboundedReceiver<Order>,
     state: watch::Sender<State>,
     forward: Forwarder,
-    progress: Progress,
-    leave: Leave,
-    asked: Option<Order>,
-    was_listening: bool,
-    /// What the present process has printed.
-    tail: Tail,
-    starts: u32,
+    record: Record,
+    /// Until when a start that fails is put down to an updater that is still at the files.
+    unsettled_until: Option<Instant>,
 }
 
 /// A started runner. Kept apart from the actor, so that waiting for it and answering to what it says
@@ -57,24 +52,17 @@ impl Actor {
         state: watch::Sender<State>,
         forward: Forwarder,
     ) -> Self {
-        Self {
-            launch,
-            orders,
-            state,
-            forward,
-            progress: Progress::default(),
-            leave: Leave::default(),
-            asked: None,
-            was_listening: false,
-            tail: Tail::default(),
-            starts: 0,
-        }
+        Self { launch, orders, state, forward, record: Record::default(), unsettled_until: None }
     }
 
     pub(super) async fn run(mut self) {
         update::forget(&self.launch.home);
         let how = self.live().await;
-        let end = self.end(how);
+        // A platform that stops everything at once may have ended the runner before we heard of it.
+        while let Ok(order) = self.orders.try_recv() {
+            self.record.note(order);
+        }
+        let end = self.record.end(how, &self.launch);
         tracing::info!(starts = end.starts, "{}", end.summary());
         self.forward.finish(FLUSH).await;
         self.state.send_replace(State::Ended(Box::new(end)));
@@ -85,20 +73,30 @@ impl Actor {
         loop {
             let mut runner = match self.start() {
                 Ok(runner) => runner,
+                Err(_) if self.is_unsettled() && self.pause(update::LOOK).await => continue,
                 Err(error) => return How::NotStarted(error.to_string()),
             };
             let how = how(self.attend(&mut runner).await);
             let verdict = Verdict::of(&how);
-            let updating = verdict == Verdict::Updating && self.may_relaunch(verdict).is_some();
+            let updating = verdict == Verdict::Updating;
+            if updating {
+                // Its group stays: the updater runs in it.
+                self.hear_rest(&mut runner.output).await;
+            } else {
+                self.bury(&mut runner).await;
+            }
+            let Some(pause) = self.may_relaunch(verdict) else {
+                if updating {
+                    self.bury(&mut runner).await;
+                }
+                return how;
+            };
+            self.begin_again();
             if updating && !self.await_update(&mut runner).await {
                 self.bury(&mut runner).await;
-                return if self.asked.is_some() { how } else { How::UpdateFailed };
+                return if self.record.asked.is_some() { how } else { How::UpdateFailed };
             }
-            if !updating {
-                self.bury(&mut runner).await;
-            }
-            let Some(pause) = self.may_relaunch(verdict) else { return how };
-            tracing::info!(?how, starts = self.starts, "the runner is started again in {pause:?}");
+            tracing::info!(?how, "the runner is started again in {pause:?}");
             if !self.pause(pause).await {
                 return how;
             }
@@ -107,10 +105,7 @@ impl Actor {
 
     fn start(&mut self) -> Result<Runner, ProcessError> {
         let mut child = self.launch.program.spawn()?;
-        self.starts += 1;
-        self.tail = Tail::default();
-        self.progress = Progress::default();
-        self.publish();
+        self.record.started();
         tracing::info!(pid = child.id(), "the runner is started");
         Ok(Runner { group: Group::of(&child), output: Output::of(&mut child), child })
     }
@@ -120,7 +115,7 @@ impl Actor {
         let Runner { child, group, output } = runner;
         let mut output_open = true;
         loop {
-            let until = self.leave.until();
+            let until = self.record.leave.until();
             tokio::select! {
                 status = child.wait() => return status,
                 Some(order) = self.orders.recv() => self.obey(order, *group),
@@ -136,25 +131,26 @@ impl Actor {
     }
 
     fn obey(&mut self, order: Order, group: Group) {
-        self.note(order);
-        let (leave, action) =
-            self.leave.ordered(order.manner, self.work(), self.times(), Instant::now());
-        tracing::info!(manner = ?order.manner, why = ?order.why, "the runner is to leave: {leave:?}");
-        self.leave = leave;
-        self.act(action, group);
+        self.record.note(order);
+        let leave = self.record.leave;
+        let (manner, work, now) = (order.manner, self.record.work(), Instant::now());
+        let next = leave.ordered(manner, work, self.times(), now);
+        tracing::info!(?manner, why = ?order.why, "told to leave: {}", next.0.describe(now));
+        self.go(next, group);
     }
 
     fn time_passed(&mut self, group: Group) {
-        if matches!(self.leave, Leave::AfterJob { .. }) && self.work() == Work::Job {
-            self.note(Order { manner: Manner::Stop, why: Why::DrainTimeout });
+        let (leave, now) = (self.record.leave, Instant::now());
+        if matches!(leave, Leave::AfterJob { .. }) && self.record.work() == Work::Job {
+            self.record.note(Order { manner: Manner::Stop, why: Why::DrainTimeout });
         }
-        let (leave, action) = self.leave.timed_out(self.times(), Instant::now());
-        tracing::info!("the runner has not left in time: {leave:?}");
-        self.leave = leave;
-        self.act(action, group);
+        let next = leave.timed_out(self.times(), now);
+        tracing::warn!("the runner has not left in time: {}", next.0.describe(now));
+        self.go(next, group);
     }
 
-    fn act(&self, action: Action, group: Group) {
+    fn go(&mut self, (leave, action): (Leave, Action), group: Group) {
+        self.record.leave = leave;
         match action {
             Action::Nothing => true,
             Action::Interrupt => group.signal_leader(Signal::SIGINT),
@@ -165,18 +161,10 @@ impl Actor {
         self.publish();
     }
 
-    /// The strongest order counts, and of two equals the first.
-    fn note(&mut self, order: Order) {
-        if self.asked.is_none_or(|asked| order.manner > asked.manner) {
-            self.asked = Some(order);
-        }
-    }
-
     fn hear(&mut self, lines: Lines<'_>) {
         let source = lines.source;
         lines.for_each(|line| {
-            self.tail.push(line);
-            self.tail.push(b"\n");
+            self.record.printed(line);
             let line = String::from_utf8_lossy(line);
             self.forward.send(&redact(&line));
             if source == Source::Stdout {
@@ -188,22 +176,20 @@ impl Actor {
     /// Lets a line of the runner's stdout change the state, if it is one that may.
     fn heed(&mut self, line: &str) {
         let Some(event) = self.launch.dialect.read_line(line) else { return };
-        let Some(progress) = self.progress.after(event) else { return };
-        let now = Instant::now();
-        self.leave = match progress {
-            Progress::Running { .. } => self.leave.job_started(self.times(), now),
-            Progress::Finished { .. } => self.leave.job_completed(self.times(), now),
-            Progress::Starting | Progress::Listening => self.leave,
-        };
-        self.progress = progress;
-        self.was_listening |= self.progress == Progress::Listening;
-        self.publish();
+        if self.record.heard(event, self.times(), Instant::now()) {
+            self.publish();
+        }
     }
 
     /// Ends what the runner has left in its group, and hears the last words of both.
     async fn bury(&mut self, runner: &mut Runner) {
         let Runner { group, output, .. } = runner;
         self.hear_until(output, group.end_rest()).await;
+        self.hear_rest(output).await;
+    }
+
+    /// Hears what an ended process has left in its pipes.
+    async fn hear_rest(&mut self, output: &mut Output) {
         let to_the_end = async {
             while let Some(lines) = output.next().await {
                 self.hear(lines);
@@ -233,6 +219,7 @@ impl Actor {
         let Some(policy) = self.launch.relaunch else { return false };
         tracing::info!("the runner is updating itself");
         let (home, program) = (self.launch.home.clone(), self.launch.program.path.clone());
+        self.unsettled_until = Some(Instant::now() + policy.update_limit);
         let finished = timeout(policy.update_limit, update::finished(&home, &program));
         tokio::pin!(finished);
         let mut output_open = true;
@@ -240,7 +227,7 @@ impl Actor {
             tokio::select! {
                 result = &mut finished => return result.is_ok(),
                 Some(order) = self.orders.recv() => {
-                    self.note(order);
+                    self.record.note(order);
                     return false;
                 }
                 lines = runner.output.next(), if output_open => match lines {
@@ -254,8 +241,19 @@ impl Actor {
     /// The pause before the next start; `None`: there is none.
     fn may_relaunch(&self, verdict: Verdict) -> Option<Duration> {
         let Launch { home, dialect, relaunch, .. } = &self.launch;
-        let may = self.asked.is_none() && ends::may_start_again(&self.progress, *dialect, home);
-        (*relaunch).filter(|_| may)?.after(verdict, self.starts)
+        let may = self.record.asked.is_none()
+            && ends::may_start_again(&self.record.progress, *dialect, home);
+        (*relaunch).filter(|_| may)?.after(verdict, self.record.starts)
+    }
+
+    /// A runner that had no job has ended, and is to be started again.
+    fn begin_again(&mut self) {
+        self.record.progress = Progress::default();
+        self.publish();
+    }
+
+    fn is_unsettled(&self) -> bool {
+        self.unsettled_until.is_some_and(|until| Instant::now() < until)
     }
 
     /// Whether the pause has passed without an order to leave.
@@ -263,7 +261,7 @@ impl Actor {
         tokio::select! {
             biased;
             Some(order) = self.orders.recv() => {
-                self.note(order);
+                self.record.note(order);
                 false
             }
             () = sleep(pause) => true,
@@ -275,31 +273,8 @@ impl Actor {
         Times { drain_timeout, stop_grace }
     }
 
-    fn work(&self) -> Work {
-        match self.progress {
-            Progress::Starting | Progress::Listening => Work::None,
-            Progress::Running { .. } => Work::Job,
-            Progress::Finished { .. } => Work::JustDone,
-        }
-    }
-
-    fn job(&self) -> Option<Job> {
-        let (name, result) = match &self.progress {
-            Progress::Starting | Progress::Listening => return None,
-            Progress::Running { name } => (name, None),
-            Progress::Finished { name, result } => (name, Some(*result)),
-        };
-        Some(Job { name: one_line(&readable(name.as_bytes())), result })
-    }
-
     fn publish(&self) {
-        let state = match (self.asked, self.job()) {
-            (Some(order), _) if self.leave.is_under_way() => State::Stopping { why: order.why },
-            (_, Some(job)) if job.result.is_some() => State::Finishing { job },
-            (_, Some(job)) => State::Running { job: job.name },
-            (_, None) if self.progress == Progress::Listening => State::Listening,
-            (_, None) => State::Starting,
-        };
+        let state = self.record.state();
         self.state.send_if_modified(|now| {
             let changed = *now != state;
             if changed {
@@ -308,27 +283,6 @@ impl Actor {
             }
             changed
         });
-    }
-
-    fn end(&self, how: How) -> End {
-        let (job, last_words) = (self.job(), self.tail.text());
-        let Launch { dialect, home, .. } = &self.launch;
-        let cause = if job.is_some() {
-            None
-        } else if how == How::Exited(2) && !ends::is_registered(*dialect, home) {
-            Some(Cause::RegistrationGone)
-        } else {
-            dialect.cause(&last_words)
-        };
-        End {
-            how,
-            job,
-            was_listening: self.was_listening,
-            asked: self.asked,
-            cause,
-            last_words,
-            starts: self.starts,
-        }
     }
 }
 

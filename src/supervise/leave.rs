@@ -123,6 +123,21 @@ impl Leave {
         matches!(self, Self::Interrupted { .. } | Self::Terminated { .. } | Self::Killed)
     }
 
+    /// What is being done, for the log.
+    pub(super) fn describe(self, now: Instant) -> String {
+        let (doing, until) = match self {
+            Self::NotAsked => ("nothing", None),
+            Self::AfterJob { until } => ("its job is waited for", until),
+            Self::Interrupted { until, .. } => ("interrupted it with SIGINT", Some(until)),
+            Self::Terminated { until } => ("sent SIGTERM to its process group", Some(until)),
+            Self::Killed => ("sent SIGKILL to its process group", None),
+        };
+        until.map_or_else(
+            || doing.to_owned(),
+            |until| format!("{doing}, for at most {:.1?}", until.saturating_duration_since(now)),
+        )
+    }
+
     fn further(self, times: Times, now: Instant) -> (Self, Action) {
         match self {
             Self::NotAsked => (self, Action::Nothing),

@@ -2,9 +2,9 @@
 //!
 //! Theory of operation: one task (the actor, `actor.rs`) owns the runner's process. Everybody else holds
 //! a [`Supervisor`], which sends it orders, and reads the [`State`] that it publishes; nobody else
-//! signals the process, and there is no lock around it. What has happened so far is held in two small
-//! state machines without any I/O: `progress` (what the runner says that it is doing) and `leave` (how
-//! far we have gone in making it leave). The actor waits for the next input (a chunk of output, the
+//! signals the process, and there is no lock around it. What has happened so far is in its `record`,
+//! which rests on two small state machines without any I/O: `progress` (what the runner says that it is
+//! doing) and `leave` (how far we have gone in making it leave). The actor waits for the next input (a chunk of output, the
 //! end of the process, an order, the clock), asks them what follows, and does it.
 //!
 //! A runner may be started several times in one life: after an update of itself, and, as long as no
@@ -27,6 +27,7 @@ mod forward;
 mod leave;
 mod output;
 mod progress;
+mod record;
 mod update;
 
 use std::io::Write;

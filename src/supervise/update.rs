@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 const MARKER: &str = "update.finished";
-const LOOK: Duration = Duration::from_millis(100);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 /// Removes the marker: an old one, which an image may hold, would be taken for the end of the next
 /// update.

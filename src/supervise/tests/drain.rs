@@ -24,11 +24,11 @@ async fn a_drain_ends_an_idle_runner_with_sigint_to_it_alone() {
 #[tokio::test]
 async fn a_job_that_starts_while_a_drain_interrupts_is_waited_for() {
     let mut home = Home::new(
-        "trap 'sleep 0.2; say Running job: x; sleep 1.2; \
+        "trap 'sleep 0.2; say Running job: x; sleep 2; \
          say Job x completed with result: Succeeded; exit 0' INT\n\
          trap 'exit 77' TERM; say Listening for Jobs; idle",
     );
-    home.launch.stop_grace = Duration::from_millis(700);
+    home.launch.stop_grace = Duration::from_millis(1500);
     let life = home.start();
     life.listening().await;
     life.supervisor.drain(Why::IdleLimit);

@@ -16,7 +16,7 @@ async fn an_update_is_waited_for_and_the_new_runner_is_started_in_place() {
         let life = Home::new(&UPDATING.replace("exit 3", &format!("exit {code}"))).start();
         let end = life.end().await;
         assert_eq!((&end.how, end.starts, end.exit()), (&How::Exited(0), 2, Exit::Done));
-        assert_eq!(life.home.read("swapped"), "swapped\n");
+        assert_eq!(life.written("swapped").await, "swapped");
         assert!(!life.home.path().join("update.finished").exists());
         assert!(life.printed().contains("updating"), "{}", life.printed());
     }
@@ -48,8 +48,11 @@ async fn updates_without_end_are_given_up() {
 
 #[tokio::test]
 async fn an_order_during_an_update_is_the_end() {
-    let life = Home::new("say Listening for Jobs; exit 3").start();
+    let script = "say Listening for Jobs; while ! [ -e go-on ]; do sleep 0.01; done; exit 3";
+    let life = Home::new(script).start();
     life.listening().await;
+    std::fs::write(life.home.path().join("go-on"), "").unwrap();
+    life.until(|state| *state == State::Starting).await;
     life.supervisor.drain(Why::Asked);
     let end = life.end().await;
     assert_eq!((&end.how, end.starts, end.exit()), (&How::Exited(3), 1, Exit::Done));
