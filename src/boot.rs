@@ -46,7 +46,7 @@ use crate::supervise::{self, End, Supervisor, Why};
 use crate::timeline::{Phase, Timeline};
 use crate::tools::download::{self, Candidate};
 use crate::tools::locate::{self, Found};
-use crate::tools::{copy, dependencies};
+use crate::tools::{blocking, copy, dependencies, place};
 
 /// Less memory than this has never run a job; it is said, because the kernel's killer does not say it.
 const LITTLE_MEMORY: u64 = 512 << 20;
@@ -149,7 +149,11 @@ struct Boot {
 
 impl Boot {
     async fn story(&self) -> Result<Box<End>, Error> {
-        self.during(Phase::Preflight, async { Ok(self.preflight()) }).await?;
+        let preflight = async {
+            self.preflight();
+            Ok(())
+        };
+        self.during(Phase::Preflight, preflight).await?;
         let assignment = self.during(Phase::Discover, self.discover()).await?;
         let papers = self.during(Phase::Fetch, self.fetch(assignment)).await?;
         self.during(Phase::Dependencies, self.dependencies()).await?;
@@ -264,6 +268,7 @@ impl Boot {
             Found::InHome(runner) => {
                 let version = runner.version.unwrap_or_default();
                 info!(version, "the runner is in its home already");
+                blocking(move || place::sweep(&home)).await;
             }
             Found::InAssets(runner) => {
                 info!(
@@ -286,7 +291,6 @@ impl Boot {
                     download::download(&http, candidates, &home, owner.as_ref(), patience).await?;
                 self.timeline.borrow_mut().add_bytes(Phase::Fetch, unpacked.compressed_bytes);
                 info!(files = unpacked.files, bytes = unpacked.bytes, "the runner is unpacked");
-                blocking(move || locate::inspect(&home)).await.map_err(Error::Unusable)?;
             }
         }
         Ok(())
@@ -523,11 +527,4 @@ impl Boot {
         }
         result
     }
-}
-
-/// Runs `work` on the blocking pool; its panic is ours.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }

@@ -31,6 +31,8 @@ pub fn parse(
 /// The command line as clap knows it.
 pub fn command() -> Command {
     Command::new("garm-bootstrap")
+        // The agent of an init has another argv[0].
+        .bin_name("garm-bootstrap")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Boots, announces and supervises a CI runner inside an instance that GARM created")
         .subcommand_required(true)

@@ -14,7 +14,6 @@ use crate::supervise::End;
 use crate::tools::copy::CopyError;
 use crate::tools::dependencies::DependenciesError;
 use crate::tools::download::DownloadError;
-use crate::tools::locate::Unusable;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -39,8 +38,6 @@ pub enum Error {
     Nonsense { what: &'static str, value: String, expected: &'static str },
     #[error(transparent)]
     Download(#[from] DownloadError),
-    #[error("use the runner that was downloaded: {0}")]
-    Unusable(Unusable),
     #[error(transparent)]
     Copy(#[from] CopyError),
     #[error(transparent)]
@@ -63,15 +60,16 @@ impl Error {
             Self::State(StateError::Busy { .. } | StateError::Used { .. }) => Exit::AlreadyRun,
             Self::Config(_) | Self::Typed(_) | Self::State(_) | Self::Client(_) => Exit::Usage,
             Self::FirstContact(FirstContact::Superseded(_)) | Self::Superseded => Exit::Superseded,
-            Self::FirstContact(FirstContact::Refused(_)) => Exit::Refused,
             Self::FirstContact(FirstContact::Unreachable(_)) => Exit::Unreachable,
             Self::Garm { source, .. } => match source.status() {
                 Some(400..=499) => Exit::Refused,
                 _ if matches!(source, HttpError::Unexpected { .. }) => Exit::Refused,
                 _ => Exit::Unreachable,
             },
-            Self::NotTold { .. } | Self::Nonsense { .. } => Exit::Refused,
-            Self::Download(_) | Self::Unusable(_) | Self::Copy(_) => Exit::Fetch,
+            Self::FirstContact(FirstContact::Refused(_))
+            | Self::NotTold { .. }
+            | Self::Nonsense { .. } => Exit::Refused,
+            Self::Download(_) | Self::Copy(_) => Exit::Fetch,
             Self::Dependencies(_) => Exit::Dependencies,
             Self::JitFiles(_) | Self::Configure(_) => Exit::Configure,
             Self::Ended(end) => end.exit(),

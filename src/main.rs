@@ -6,7 +6,7 @@ use garm_bootstrap::{host, init};
 
 fn main() -> ExitCode {
     // First of all: a job under the same uid must never read our environment or memory.
-    host::process::hide();
+    let _ = host::process::make_private();
     if init::is_wanted(std::env::args_os()) {
         return init::run();
     }

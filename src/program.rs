@@ -48,7 +48,7 @@ async fn boot(mut layers: Layers) -> Exit {
         }
     };
     match resolve(&mut layers) {
-        Ok(config) => boot::boot(config, signals).await,
+        Ok(config) => Box::pin(boot::boot(config, signals)).await,
         Err(error) => refuse(&layers, error.into()).await,
     }
 }

@@ -129,13 +129,6 @@ impl Program {
     }
 }
 
-/// Makes this process's environment, memory and files unreadable for others under its uid: `/proc/<pid>`
-/// then belongs to root, and nobody may trace it. An exec undoes that, so every process of ours does it.
-pub fn hide() {
-    // Fails only for a value that the kernel does not know.
-    let _ = nix::sys::prctl::set_dumpable(false);
-}
-
 /// The process group that a child of [`Program::spawn`] leads.
 #[derive(Debug, Clone, Copy)]
 pub struct Group(Option<Pid>);

@@ -14,7 +14,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use url::Url;
 
+use super::blocking;
 use super::digest::Sha256;
+use super::locate::{self, Unusable};
 use super::place::{Marker, PlaceError, Staging};
 use super::policy::Limits;
 use super::unpack::{self, ByteSender, Order, UnpackError, Unpacked};
@@ -25,10 +27,6 @@ use crate::secret::Secret;
 
 /// Pieces of the body between the network and the unpacker.
 const PIECES: usize = 32;
-/// An archive unpacks to about three times its size (158 MB to 460 MB for 2.336); asking for that much
-/// room beforehand beats a full disk half-way.
-const UNPACKED_PER_BYTE: u64 = 3;
-
 /// One place to download the runner from.
 #[derive(Debug, Clone)]
 pub struct Candidate {
@@ -48,6 +46,8 @@ pub enum DownloadError {
     Http(#[from] HttpError),
     #[error(transparent)]
     Unpack(#[from] UnpackError),
+    #[error("use the runner that was downloaded: {0}")]
+    Unusable(#[from] Unusable),
     #[error(transparent)]
     Place(#[from] PlaceError),
 }
@@ -63,9 +63,9 @@ pub async fn download(
     let mut last = DownloadError::NoCandidate;
     for candidate in candidates {
         let url = display_url(&candidate.url);
-        match candidate.sha256 {
-            Some(_) => info!("downloading the runner from {url}"),
-            None => warn!("downloading the runner from {url} without a checksum: none was given"),
+        info!("downloading the runner from {url}");
+        if candidate.sha256.is_none() {
+            warn!("nobody gave a checksum for the runner, so it cannot be verified");
         }
         last = match from_one(http, candidate, home, owner, patience).await {
             Ok(unpacked) => return Ok(unpacked),
@@ -92,15 +92,12 @@ async fn from_one(
     let mut backoff = Backoff::new(Policy::default());
     loop {
         let opened = open(http, candidate, &HeaderMap::new(), patience).await?;
-        let needed = opened.content_length().map(|size| size * UNPACKED_PER_BYTE);
+        let needed = opened.content_length().map(unpack::expected_bytes);
         let staging = Staging::beside(home, owner, needed)?;
         let job = Job { http, candidate, patience };
         match job.run(opened, &staging, owner).await {
             Ok(unpacked) => {
-                let marker = Marker::of(&unpacked, None);
-                tokio::task::spawn_blocking(move || staging.commit(&marker))
-                    .await
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+                blocking(move || move_in(staging, &unpacked)).await?;
                 return Ok(unpacked);
             }
             Err(error @ (UnpackError::Input { .. } | UnpackError::Truncated { .. })) => {
@@ -111,6 +108,13 @@ async fn from_one(
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Makes the tree the home, after a look at what was unpacked.
+fn move_in(staging: Staging, unpacked: &Unpacked) -> Result<(), DownloadError> {
+    let runner = locate::inspect(staging.path())?;
+    staging.commit(&Marker::of(unpacked, runner.version))?;
+    Ok(())
 }
 
 /// Asks for the archive, or for its rest if `headers` say so, until there is an answer.
@@ -152,10 +156,10 @@ impl Job<'_> {
         owner: Option<&Account>,
     ) -> Result<Unpacked, UnpackError> {
         let (sender, stream) = unpack::byte_stream(PIECES);
-        let unpacker = {
+        let unpacking = {
             let (into, owner) = (staging.path().to_owned(), owner.cloned());
             let (expected, cancel) = (self.candidate.sha256, self.patience.cancel.clone());
-            tokio::task::spawn_blocking(move || {
+            blocking(move || {
                 let order = Order {
                     expected,
                     owner: owner.as_ref(),
@@ -165,8 +169,9 @@ impl Job<'_> {
                 unpack::unpack(stream, &into, &order)
             })
         };
-        self.feed(opened, sender, &self.patience.cancel).await;
-        unpacker.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+        let (unpacked, ()) =
+            tokio::join!(unpacking, self.feed(opened, sender, &self.patience.cancel));
+        unpacked
     }
 
     /// Hands the body on piece by piece. Returning without `finish` tells the unpacker that it broke

@@ -21,6 +21,13 @@ use std::io;
 
 use nix::errno::Errno;
 
+/// Runs `work` on the blocking pool; a panic in it is the caller's own.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+}
+
 /// Why the disk refused, in words that lead to what a person can do.
 pub(crate) fn disk_trouble(error: &io::Error) -> String {
     let hint = match error.raw_os_error().map(Errno::from_raw) {

@@ -24,13 +24,13 @@ pub(crate) fn run() -> Result<PathBuf> {
     // With an explicit --target this does not reach proc macros and build scripts, which cannot be static.
     build.env(flags, "-C target-feature=+crt-static -C relocation-model=static");
     shell::run(&mut build)?;
-    let built = target_dir()?.join(&target).join("release/garm-bootstrap");
+    let made = target_dir()?.join(&target).join("release/garm-bootstrap");
     let dist = target_dir()?.join("dist");
     fs::create_dir_all(&dist)?;
     let binary = dist.join("garm-bootstrap");
     // A running copy must not keep the new one from its place.
     let _ = fs::remove_file(&binary);
-    fs::copy(&built, &binary).with_context(|| format!("copy {}", built.display()))?;
+    fs::copy(&made, &binary).with_context(|| format!("copy {}", made.display()))?;
     check(&binary)?;
     Ok(binary)
 }
@@ -41,7 +41,7 @@ fn check(binary: &Path) -> Result<()> {
     let size = bytes.len() as u64;
     ensure!(size <= LIMIT, "the binary has {size} bytes, and at most {LIMIT} are allowed");
     let version = shell::read(Command::new(binary).arg("--version"))?;
-    println!("{}: static, {:.2} MB, {}", binary.display(), size as f64 / 1e6, version.trim());
+    println!("{}: static, {} kB, {}", binary.display(), size / 1000, version.trim());
     Ok(())
 }
 

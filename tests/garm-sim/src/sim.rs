@@ -66,10 +66,8 @@ impl Sim {
         if options.forge_ca_known && options.forge_tls {
             options.ca_bundle = ca.as_ref().map(PrivateCa::pem);
         }
-        let (garm_tls, forge_tls) = (
-            acceptor.clone().filter(|_| options.tls),
-            acceptor.filter(|_| options.forge_tls),
-        );
+        let (garm_tls, forge_tls) =
+            (acceptor.clone().filter(|_| options.tls), acceptor.filter(|_| options.forge_tls));
         let sites = [Host::Garm, Host::Forge, Host::Forge].map(|host| Site {
             host,
             port: 0,
@@ -238,10 +236,7 @@ impl Sim {
     /// Waits until `holds` is true of the calls; false when it was not within `limit`. It is
     /// looked at after every change of the simulation, not only after calls.
     pub fn wait_until(&self, limit: Duration, mut holds: impl FnMut(&[Call]) -> bool) -> bool {
-        let found = self
-            .shared
-            .record
-            .wait(limit, |calls| holds(calls).then_some(()));
+        let found = self.shared.record.wait(limit, |calls| holds(calls).then_some(()));
         found.is_some()
     }
 

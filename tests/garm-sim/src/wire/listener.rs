@@ -31,9 +31,7 @@ static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
 
 impl Connections {
     fn admit(&self) -> Arc<Control> {
-        let control = Arc::new(Control::new(
-            NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed),
-        ));
+        let control = Arc::new(Control::new(NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed)));
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|known| known.strong_count() > 0);
         open.push(Arc::downgrade(&control));
@@ -81,18 +79,9 @@ impl WireListener {
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
         let tls = tls.map(|acceptor| {
             let (sender, done) = mpsc::channel(64);
-            Tls {
-                acceptor,
-                done,
-                sender,
-            }
+            Tls { acceptor, done, sender }
         });
-        Ok(Self {
-            address: tcp.local_addr()?,
-            tcp,
-            tls,
-            connections,
-        })
+        Ok(Self { address: tcp.local_addr()?, tcp, tls, connections })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

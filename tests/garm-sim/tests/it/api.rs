@@ -28,10 +28,7 @@ fn a_token_is_refused_for_every_reason_that_garm_has() {
     let path = format!("{}/runner-metadata", sim.metadata_url());
     let claims = |extra: serde_json::Value| {
         let mut claims = json!({"name": one.name(), "create_attempt": 0, "exp": 4_000_000_000_u64});
-        claims
-            .as_object_mut()
-            .unwrap()
-            .extend(extra.as_object().unwrap().clone());
+        claims.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         sim.sign(&claims)
     };
     let ask = |value: &str| get(&path).header("Authorization", value);
@@ -48,15 +45,9 @@ fn a_token_is_refused_for_every_reason_that_garm_has() {
         (format!("Bearer {}", claims(json!({}))), 200),
         (format!("Bearer {}", claims(json!({"id": "other"}))), 200),
         (format!("Bearer {}", claims(json!({"exp": 1}))), 401),
-        (
-            format!("Bearer {}", claims(json!({"nbf": 4_000_000_000_u64}))),
-            401,
-        ),
+        (format!("Bearer {}", claims(json!({"nbf": 4_000_000_000_u64}))), 401),
         (format!("Bearer {}", claims(json!({"is_agent": true}))), 401),
-        (
-            format!("Bearer {}", claims(json!({"create_attempt": 1}))),
-            401,
-        ),
+        (format!("Bearer {}", claims(json!({"create_attempt": 1}))), 401),
         (format!("Bearer {}", claims(json!({"name": "nobody"}))), 401),
     ] {
         let answer = ask(&value).send().unwrap();
@@ -67,18 +58,11 @@ fn a_token_is_refused_for_every_reason_that_garm_has() {
         }
     }
     assert_eq!(get(&path).status(), 401);
-    for (machine, wanted) in [
-        ("error", 401),
-        ("creating", 200),
-        ("pending_delete", 401),
-        ("running", 200),
-    ] {
+    for (machine, wanted) in
+        [("error", 401), ("creating", 200), ("pending_delete", 401), ("running", 200)]
+    {
         one.set_status(machine);
-        assert_eq!(
-            metadata(&sim, &one, "runner-metadata").status(),
-            wanted,
-            "{machine}"
-        );
+        assert_eq!(metadata(&sim, &one, "runner-metadata").status(), wanted, "{machine}");
     }
     for (runner, wanted) in [
         ("installing", 200),
@@ -90,11 +74,7 @@ fn a_token_is_refused_for_every_reason_that_garm_has() {
         ("pending", 200),
     ] {
         one.set_runner_status(runner);
-        assert_eq!(
-            metadata(&sim, &one, "runner-metadata").status(),
-            wanted,
-            "{runner}"
-        );
+        assert_eq!(metadata(&sim, &one, "runner-metadata").status(), wanted, "{runner}");
     }
     let old = one.token();
     let new = one.requeue();
@@ -102,10 +82,7 @@ fn a_token_is_refused_for_every_reason_that_garm_has() {
     assert_eq!(get(&path).bearer(&new).status(), 200);
     one.delete();
     assert_eq!(get(&path).bearer(&new).status(), 401);
-    let expired = sim.create(InstanceSpec {
-        token_ttl: Duration::ZERO,
-        ..InstanceSpec::default()
-    });
+    let expired = sim.create(InstanceSpec { token_ttl: Duration::ZERO, ..InstanceSpec::default() });
     assert_eq!(metadata(&sim, &expired, "runner-metadata").status(), 401);
 }
 
@@ -131,11 +108,7 @@ fn a_refused_move_says_so_and_keeps_its_message() {
         "{\"error\":\"Bad Request\",\"details\":\"error updating runner agent ID: error updating \
          instance: invalid runner status transition from pending to idle\"}\n"
     );
-    let rows: Vec<_> = one
-        .messages()
-        .into_iter()
-        .map(|row| (row.status, row.accepted))
-        .collect();
+    let rows: Vec<_> = one.messages().into_iter().map(|row| (row.status, row.accepted)).collect();
     assert_eq!(rows, [(Some("idle".to_owned()), false)]);
     assert_eq!(one.accepted_callbacks(), 0);
     assert_eq!(status(&sim, &one, "{}").status(), 200);
@@ -158,24 +131,13 @@ fn agent_ids_stick() {
     let sim = sim();
     let jit = sim.create(InstanceSpec::default());
     let info = |one: &Instance, body: serde_json::Value| {
-        post(
-            &format!("{}/system-info", sim.callback_url()),
-            body.to_string(),
-        )
-        .bearer(&one.token())
+        post(&format!("{}/system-info", sim.callback_url()), body.to_string()).bearer(&one.token())
     };
     let own = jit.agent_id();
-    assert_eq!(
-        info(&jit, json!({"agent_id": own, "os_name": "x"})).status(),
-        200
-    );
+    assert_eq!(info(&jit, json!({"agent_id": own, "os_name": "x"})).status(), 200);
     let answer = info(&jit, json!({"agent_id": own + 1})).send().unwrap();
     assert_eq!(answer.status, 400);
-    assert!(
-        answer.text().ends_with("agent ID mismatch\"}\n"),
-        "{}",
-        answer.text()
-    );
+    assert!(answer.text().ends_with("agent ID mismatch\"}\n"), "{}", answer.text());
     assert_eq!(jit.system_info().os_name, "x");
 
     let token = sim.create(InstanceSpec::with_token());
@@ -188,11 +150,7 @@ fn agent_ids_stick() {
         (json!(8), 400, 7),
         (json!(7), 200, 7),
     ] {
-        assert_eq!(
-            info(&token, json!({"agent_id": id})).status(),
-            wanted,
-            "{id}"
-        );
+        assert_eq!(info(&token, json!({"agent_id": id})).status(), wanted, "{id}");
         assert_eq!(token.agent_id(), kept, "{id}");
     }
 }
@@ -201,13 +159,7 @@ fn agent_ids_stick() {
 fn what_is_no_json_object_is_an_invalid_request() {
     let sim = sim();
     let one = sim.create(InstanceSpec::default());
-    for body in [
-        "[]",
-        "\"idle\"",
-        "{\"message\":\"a\nb\"}",
-        "{\"status\":",
-        "7",
-    ] {
+    for body in ["[]", "\"idle\"", "{\"message\":\"a\nb\"}", "{\"status\":", "7"] {
         let answer = status(&sim, &one, body).send().unwrap();
         assert_eq!(answer.status, 400, "{body}");
         assert_eq!(answer.json()["details"], "invalid request");
@@ -234,35 +186,20 @@ fn other_methods_and_unknown_paths_look_like_a_bad_token() {
         ("POST", "/api/v1/callbacks/Status"),
     ] {
         let answer = call(method, path);
-        assert_eq!(
-            (answer.status, answer.body.len()),
-            (401, 47),
-            "{method} {path}"
-        );
+        assert_eq!((answer.status, answer.body.len()), (401, 47), "{method} {path}");
     }
-    for path in [
-        "/api/v1/metadata/runner-metadata",
-        "/api/v1/callbacks/status",
-    ] {
+    for path in ["/api/v1/metadata/runner-metadata", "/api/v1/callbacks/status"] {
         let answer = call("HEAD", path);
         assert_eq!((answer.status, answer.header("content-type")), (405, None));
         let answer = get(&format!("{}{path}", sim.base_url()));
-        let answer = Ask {
-            method: "OPTIONS",
-            ..answer
-        }
-        .send()
-        .unwrap();
+        let answer = Ask { method: "OPTIONS", ..answer }.send().unwrap();
         assert_eq!((answer.status, answer.body.len()), (200, 0));
     }
     let answer = call("POST", "/api/v1/callbacks//status");
     assert_eq!(answer.status, 301);
     assert_eq!(answer.header("location"), Some("/api/v1/callbacks/status"));
     assert_eq!(call("GET", "/api/v1/metadata/runner-metadata/").status, 200);
-    assert_eq!(
-        call("GET", "/api/v1/metadata/runner-metadata?x=y").status,
-        200
-    );
+    assert_eq!(call("GET", "/api/v1/metadata/runner-metadata?x=y").status, 200);
 }
 
 #[test]
@@ -273,20 +210,11 @@ fn the_record_has_every_call_and_no_token() {
     metadata(&sim, &one, "runner-metadata").status();
     get(&sim.download_url()).bearer(&one.token()).status();
     let calls = sim.calls();
-    let seen: Vec<_> = calls
-        .iter()
-        .map(|call| (call.method.as_str(), call.status))
-        .collect();
-    assert_eq!(
-        seen,
-        [("POST", Some(200)), ("GET", Some(200)), ("GET", Some(200))]
-    );
+    let seen: Vec<_> = calls.iter().map(|call| (call.method.as_str(), call.status)).collect();
+    assert_eq!(seen, [("POST", Some(200)), ("GET", Some(200)), ("GET", Some(200))]);
     assert_eq!(calls[0].posted_status().as_deref(), Some("installing"));
     let leaked = Authorization::InstanceToken(one.name().to_owned());
-    assert_eq!(
-        calls[2].authorization, leaked,
-        "a leak to the download host is visible"
-    );
+    assert_eq!(calls[2].authorization, leaked, "a leak to the download host is visible");
     let everything = format!("{calls:?}{}", sim.calls_table());
     for secret in one.secrets() {
         assert!(!everything.contains(&secret));

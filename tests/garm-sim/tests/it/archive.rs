@@ -50,10 +50,7 @@ fn the_layout_is_the_real_ones() {
 
 #[test]
 fn the_same_spec_gives_the_same_bytes() {
-    let (one, two) = (
-        build(&ArchiveSpec::default()),
-        build(&ArchiveSpec::default()),
-    );
+    let (one, two) = (build(&ArchiveSpec::default()), build(&ArchiveSpec::default()));
     assert_eq!(one.unwrap().sha256, two.unwrap().sha256);
 }
 
@@ -63,13 +60,7 @@ fn unpacked_links_work_and_modes_hold() {
     garm_sim::archive::write_tree(&ArchiveSpec::default(), home.path()).unwrap();
     let npm = std::fs::read_to_string(home.path().join("externals/node20/bin/npm")).unwrap();
     assert!(npm.contains("npm-cli.js"));
-    let mode = home
-        .path()
-        .join("config.sh")
-        .metadata()
-        .unwrap()
-        .permissions()
-        .mode();
+    let mode = home.path().join("config.sh").metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o755);
 }
 
@@ -99,18 +90,12 @@ fn entries_that_must_be_refused_go_in_as_asked() {
 #[test]
 fn the_listener_can_be_unfit_to_run() {
     let home = tempfile::tempdir().unwrap();
-    for (n, listener) in [
-        ListenerFile::ForeignArch,
-        ListenerFile::MissingLoader,
-        ListenerFile::Empty,
-    ]
-    .into_iter()
-    .enumerate()
+    for (n, listener) in
+        [ListenerFile::ForeignArch, ListenerFile::MissingLoader, ListenerFile::Empty]
+            .into_iter()
+            .enumerate()
     {
-        let spec = ArchiveSpec {
-            listener,
-            ..ArchiveSpec::default()
-        };
+        let spec = ArchiveSpec { listener, ..ArchiveSpec::default() };
         let folder = home.path().join(n.to_string());
         garm_sim::archive::write_tree(&spec, &folder).unwrap();
         let error = std::process::Command::new(folder.join("bin/Runner.Listener"))
@@ -139,14 +124,8 @@ fn downloads_resume_under_an_etag() {
     let beyond = get(&sim.download_url()).header("Range", &format!("bytes={size}-"));
     assert_eq!(beyond.status(), 416);
 
-    let plain = Sim::start(SimOptions {
-        ranges: false,
-        ..SimOptions::default()
-    });
-    let answer = get(&plain.download_url())
-        .header("Range", "bytes=1-")
-        .send()
-        .unwrap();
+    let plain = Sim::start(SimOptions { ranges: false, ..SimOptions::default() });
+    let answer = get(&plain.download_url()).header("Range", "bytes=1-").send().unwrap();
     assert_eq!((answer.status, answer.header("accept-ranges")), (200, None));
 }
 

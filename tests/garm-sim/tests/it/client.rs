@@ -42,20 +42,11 @@ pub(crate) struct Ask {
 }
 
 pub(crate) fn get(url: &str) -> Ask {
-    Ask {
-        method: "GET",
-        url: url.to_owned(),
-        headers: Vec::new(),
-        body: Vec::new(),
-    }
+    Ask { method: "GET", url: url.to_owned(), headers: Vec::new(), body: Vec::new() }
 }
 
 pub(crate) fn post(url: &str, body: impl AsRef<[u8]>) -> Ask {
-    Ask {
-        method: "POST",
-        body: body.as_ref().to_vec(),
-        ..get(url)
-    }
+    Ask { method: "POST", body: body.as_ref().to_vec(), ..get(url) }
 }
 
 impl Ask {
@@ -135,12 +126,7 @@ fn parse_head(bytes: &[u8]) -> Option<Answer> {
     let at = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&bytes[..at]).into_owned();
     let status = head.split(' ').nth(1)?.parse().ok()?;
-    Some(Answer {
-        status,
-        head,
-        body: bytes[at + 4..].to_vec(),
-        end: None,
-    })
+    Some(Answer { status, head, body: bytes[at + 4..].to_vec(), end: None })
 }
 
 fn parse(bytes: &[u8], head_only: bool) -> Option<Answer> {

@@ -23,10 +23,7 @@ fn configure_writes_what_the_real_one_writes() {
 
     let start = &runner_starts(scene.home())[0];
     assert!(start.args().contains(&"Sample Group 1".to_owned()));
-    assert_eq!(
-        start.var("ACTIONS_RUNNER_INPUT_TOKEN"),
-        Some(scene.one.registration_token())
-    );
+    assert_eq!(start.var("ACTIONS_RUNNER_INPUT_TOKEN"), Some(scene.one.registration_token()));
 
     let again = scene.configure(&[]);
     assert_eq!(again.status.code(), Some(1));
@@ -49,10 +46,7 @@ fn what_a_runner_registers_with_is_not_in_the_record() {
 
 #[test]
 fn configure_can_lie_wait_for_a_keyboard_and_hang() {
-    let scene = scene(
-        InstanceSpec::with_token(),
-        RunnerScript::new().config_lies(),
-    );
+    let scene = scene(InstanceSpec::with_token(), RunnerScript::new().config_lies());
     assert!(scene.configure(&[]).status.success());
     assert!(!scene.home().join(".runner").exists());
 
@@ -77,15 +71,9 @@ fn configure_can_lie_wait_for_a_keyboard_and_hang() {
 fn configure_fails_as_scripted_and_refuses_a_wrong_token() {
     let text = b"NotFound from \"POST https://x\"\n\t\\\x1b[31m\xff";
     let script = RunnerScript::new().config_fail_times(1).config_stderr(text);
-    let scene = scene(
-        InstanceSpec::with_token(),
-        script.config_writes_runner_then_fails(),
-    );
+    let scene = scene(InstanceSpec::with_token(), script.config_writes_runner_then_fails());
     let output = scene.configure(&[]);
-    assert_eq!(
-        (output.status.code(), output.stderr.as_slice()),
-        (Some(1), &text[..])
-    );
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(1), &text[..]));
     assert!(scene.home().join(".runner").exists());
     std::fs::remove_file(scene.home().join(".runner")).unwrap();
     let output = scene.configure(&["--token", "WRONG"]);
@@ -109,18 +97,12 @@ fn a_name_that_is_taken_needs_replace() {
 
 #[test]
 fn dependencies_fail_as_often_as_scripted() {
-    let scene = scene(
-        InstanceSpec::default(),
-        RunnerScript::new().deps_fail_times(2),
-    );
+    let scene = scene(InstanceSpec::default(), RunnerScript::new().deps_fail_times(2));
     let codes: Vec<_> = (0..3)
         .map(|_| {
             // The Listener's part of it: the script itself needs root.
             let mut command = Command::new(scene.home().join("bin/Runner.Listener"));
-            command
-                .arg("sim-deps")
-                .stderr(Stdio::null())
-                .stdout(Stdio::null());
+            command.arg("sim-deps").stderr(Stdio::null()).stdout(Stdio::null());
             command.status().unwrap().code()
         })
         .collect();

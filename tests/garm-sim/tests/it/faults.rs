@@ -42,10 +42,7 @@ fn a_status_replaces_the_answer_with_its_headers() {
     let scene = scene(Endpoint::ServiceName, FaultKind::retry_after(429, 2));
     let (first, next) = scene.first_and_next();
     let first = first.unwrap();
-    assert_eq!(
-        (first.status, first.header("retry-after")),
-        (429, Some("2"))
-    );
+    assert_eq!((first.status, first.header("retry-after")), (429, Some("2")));
     assert_eq!(next, 200);
 }
 
@@ -62,19 +59,10 @@ fn a_delay_keeps_the_right_answer() {
 fn a_hang_never_answers() {
     let scene = scene(Endpoint::ServiceName, FaultKind::HangForever);
     let mut stream = scene.name().open().unwrap();
-    assert!(
-        scene
-            .sim
-            .wait_until(Duration::from_secs(5), |calls| calls.len() == 1)
-    );
-    stream
-        .set_read_timeout(Some(Duration::from_millis(100)))
-        .unwrap();
+    assert!(scene.sim.wait_until(Duration::from_secs(5), |calls| calls.len() == 1));
+    stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let error = stream.read(&mut [0; 1]).unwrap_err();
-    assert!(matches!(
-        error.kind(),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut
-    ));
+    assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
     assert_eq!(scene.name().status(), 200, "others are still served");
     assert_eq!(scene.sim.calls()[0].status, None);
 }
@@ -109,10 +97,7 @@ fn a_close_in_the_body_is_a_clean_end_too_early() {
 fn an_empty_reply_is_a_clean_end_and_changes_nothing() {
     let scene = scene(Endpoint::Status, FaultKind::EmptyReply);
     let error = scene.installing().send().unwrap_err();
-    assert_eq!(
-        (error.kind(), error.to_string()),
-        (ErrorKind::UnexpectedEof, String::new())
-    );
+    assert_eq!((error.kind(), error.to_string()), (ErrorKind::UnexpectedEof, String::new()));
     assert_eq!(scene.one.runner_status(), "pending");
 }
 
@@ -120,10 +105,7 @@ fn an_empty_reply_is_a_clean_end_and_changes_nothing() {
 fn a_lost_reply_has_changed_the_state() {
     let scene = scene(Endpoint::Status, FaultKind::EmptyReplyAfterApplying);
     let error = scene.installing().send().unwrap_err();
-    assert_eq!(
-        (error.kind(), error.to_string()),
-        (ErrorKind::UnexpectedEof, String::new())
-    );
+    assert_eq!((error.kind(), error.to_string()), (ErrorKind::UnexpectedEof, String::new()));
     assert_eq!(scene.one.runner_status(), "installing");
     assert_eq!(scene.sim.calls()[0].status, None);
 }
@@ -139,10 +121,7 @@ fn a_wrong_length_declares_more_than_comes() {
 
 #[test]
 fn garbage_is_no_http() {
-    let scene = scene(
-        Endpoint::ServiceName,
-        FaultKind::Garbage(b"SSH-2.0-x\r\n".to_vec()),
-    );
+    let scene = scene(Endpoint::ServiceName, FaultKind::Garbage(b"SSH-2.0-x\r\n".to_vec()));
     let error = scene.name().send().unwrap_err();
     assert_eq!(error.to_string(), "SSH-2.0-x\r\n");
 }
@@ -151,34 +130,21 @@ fn garbage_is_no_http() {
 fn redirects_name_their_target() {
     for (kind, code) in [
         (FaultKind::RedirectTo("http://localhost:1/x".into()), 302),
-        (
-            FaultKind::RedirectWith(307, "http://localhost:1/x".into()),
-            307,
-        ),
+        (FaultKind::RedirectWith(307, "http://localhost:1/x".into()), 307),
     ] {
         let answer = scene(Endpoint::ServiceName, kind).name().send().unwrap();
         let location = answer.header("location");
-        assert_eq!(
-            (answer.status, location),
-            (code, Some("http://localhost:1/x"))
-        );
+        assert_eq!((answer.status, location), (code, Some("http://localhost:1/x")));
     }
 }
 
 #[test]
 fn a_slow_body_takes_its_time_and_is_whole() {
-    let scene = scene(
-        Endpoint::ServiceName,
-        FaultKind::SlowBody { bytes_per_sec: 100 },
-    );
+    let scene = scene(Endpoint::ServiceName, FaultKind::SlowBody { bytes_per_sec: 100 });
     let start = Instant::now();
     let answer = scene.name().send().unwrap();
     assert_eq!(answer.text(), NAME);
-    assert!(
-        start.elapsed() >= Duration::from_millis(150),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() >= Duration::from_millis(150), "{:?}", start.elapsed());
 }
 
 #[test]
@@ -186,25 +152,15 @@ fn one_byte_of_a_download_can_be_flipped() {
     let scene = scene(Endpoint::Download, FaultKind::FlipByte(1000));
     let good = scene.sim.archive_bytes();
     let answer = get(&scene.sim.download_url()).send().unwrap();
-    let differing: Vec<usize> = (0..good.len())
-        .filter(|n| good[*n] != answer.body[*n])
-        .collect();
+    let differing: Vec<usize> = (0..good.len()).filter(|n| good[*n] != answer.body[*n]).collect();
     assert_eq!(differing, [1000]);
 }
 
 #[test]
 fn a_captive_portal_is_friendly_html() {
-    let answer = scene(Endpoint::Any, FaultKind::CaptivePortal)
-        .name()
-        .send()
-        .unwrap();
+    let answer = scene(Endpoint::Any, FaultKind::CaptivePortal).name().send().unwrap();
     assert_eq!(answer.status, 200);
-    assert!(
-        answer
-            .header("content-type")
-            .unwrap()
-            .starts_with("text/html")
-    );
+    assert!(answer.header("content-type").unwrap().starts_with("text/html"));
 }
 
 #[test]
@@ -217,20 +173,9 @@ fn faults_can_come_one_after_the_other() {
     let one = sim.create(InstanceSpec::default());
     let scene = Scene { sim, one };
     let outcomes: Vec<_> = (0..4)
-        .map(|_| {
-            scene
-                .installing()
-                .send()
-                .map_err(|error| error.kind())
-                .map(|a| a.status)
-        })
+        .map(|_| scene.installing().send().map_err(|error| error.kind()).map(|a| a.status))
         .collect();
-    let wanted = [
-        Err(ErrorKind::ConnectionReset),
-        Err(ErrorKind::UnexpectedEof),
-        Ok(502),
-        Ok(200),
-    ];
+    let wanted = [Err(ErrorKind::ConnectionReset), Err(ErrorKind::UnexpectedEof), Ok(502), Ok(200)];
     assert_eq!(outcomes, wanted);
 }
 

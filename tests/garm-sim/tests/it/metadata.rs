@@ -44,11 +44,7 @@ fn runner_metadata_of_a_jit_instance_is_as_a_real_garm_gives_it() {
         },
     });
     assert_eq!(answer.json(), wanted);
-    assert!(
-        answer
-            .text()
-            .starts_with("{\"metadata_access\":{\"callback_url\":")
-    );
+    assert!(answer.text().starts_with("{\"metadata_access\":{\"callback_url\":"));
     assert!(answer.text().ends_with("}\n"));
 }
 
@@ -63,12 +59,7 @@ fn labels_come_only_without_jit_and_extra_specs_only_when_there_are_any() {
     assert!(answer.text().contains("\\u003cb\\u003e"));
     let labels = answer.json()["runner_labels"].clone();
     assert_eq!(labels[0], "sim");
-    assert!(
-        labels[1]
-            .as_str()
-            .unwrap()
-            .starts_with("runner-controller-id=")
-    );
+    assert!(labels[1].as_str().unwrap().starts_with("runner-controller-id="));
     assert!(labels[2].as_str().unwrap().starts_with("runner-pool-id="));
     assert_eq!(answer.json()["jit_enabled"], false);
 
@@ -83,23 +74,15 @@ fn credentials_are_raw_bytes_under_a_type_that_is_none() {
     let one = sim.create(InstanceSpec::default());
     for file in ["runner", "credentials", "credentials_rsaparams"] {
         for _repeated in 0..2 {
-            let answer = metadata(&sim, &one, &format!("credentials/{file}"))
-                .send()
-                .unwrap();
+            let answer = metadata(&sim, &one, &format!("credentials/{file}")).send().unwrap();
             assert_eq!(answer.status, 200);
             assert_eq!(answer.header("content-type"), Some("octet-stream"));
             let disposition = format!("attachment; filename=.{file}");
-            assert_eq!(
-                answer.header("content-disposition"),
-                Some(disposition.as_str())
-            );
+            assert_eq!(answer.header("content-disposition"), Some(disposition.as_str()));
             assert_eq!(Some(answer.text()), one.jit_file(&format!(".{file}")));
         }
     }
-    let runner = metadata(&sim, &one, "credentials/runner")
-        .send()
-        .unwrap()
-        .json();
+    let runner = metadata(&sim, &one, "credentials/runner").send().unwrap().json();
     assert_eq!(runner["AgentId"], one.agent_id().to_string(), "a string");
 
     let answer = metadata(&sim, &one, "credentials/.runner").send().unwrap();
@@ -117,32 +100,19 @@ fn the_registration_token_is_given_once_per_create_attempt() {
     let one = sim.create(InstanceSpec::with_token());
     let path = "runner-registration-token";
     let answer = metadata(&sim, &one, path).send().unwrap();
-    assert_eq!(
-        (answer.status, answer.text()),
-        (200, one.registration_token())
-    );
+    assert_eq!((answer.status, answer.text()), (200, one.registration_token()));
     assert_eq!(answer.header("content-type"), Some("application/json"));
     let again = metadata(&sim, &one, path).send().unwrap();
-    assert_eq!(
-        (again.status, again.text()),
-        (401, NOT_AUTHORIZED.to_owned())
-    );
+    assert_eq!((again.status, again.text()), (401, NOT_AUTHORIZED.to_owned()));
     assert_eq!(NOT_AUTHORIZED.len(), 40);
-    let events: Vec<_> = one
-        .messages()
-        .into_iter()
-        .map(|row| (row.event, row.message))
-        .collect();
+    let events: Vec<_> = one.messages().into_iter().map(|row| (row.event, row.message)).collect();
     let text = "runner registration token was retrieved".to_owned();
     assert_eq!(events, [(EventType::FetchToken, text)]);
 
     one.requeue();
     assert_eq!(metadata(&sim, &one, path).status(), 200);
     let jit = sim.create(InstanceSpec::default());
-    assert_eq!(
-        metadata(&sim, &jit, path).send().unwrap().text(),
-        NOT_AUTHORIZED
-    );
+    assert_eq!(metadata(&sim, &jit, path).send().unwrap().text(), NOT_AUTHORIZED);
 }
 
 #[test]
@@ -152,57 +122,34 @@ fn the_systemd_endpoints_answer_plain_text() {
     let answer = metadata(&sim, &one, "system/service-name").send().unwrap();
     assert_eq!(answer.text(), "actions.runner.acme.widgets");
     assert_eq!(answer.header("content-type"), Some("text/plain"));
-    let answer = metadata(&sim, &one, "systemd/unit-file?runAsUser=")
-        .send()
-        .unwrap();
+    let answer = metadata(&sim, &one, "systemd/unit-file?runAsUser=").send().unwrap();
     assert_eq!(answer.body.len(), 302, "as measured at a real GARM");
     let other = sim.create(InstanceSpec {
         entity: Entity::Organization("acme".into()),
-        proxy: Proxy {
-            http: "http://u%40:p@proxy:3128".into(),
-            ..Proxy::default()
-        },
+        proxy: Proxy { http: "http://u%40:p@proxy:3128".into(), ..Proxy::default() },
         ..InstanceSpec::default()
     });
-    let answer = metadata(&sim, &other, "systemd/unit-file?runAsUser=ci")
-        .send()
-        .unwrap();
+    let answer = metadata(&sim, &other, "systemd/unit-file?runAsUser=ci").send().unwrap();
     assert!(answer.text().contains("User=ci\n"));
-    assert!(
-        answer
-            .text()
-            .contains("Environment=\"http_proxy=http://u%%40:p@proxy:3128\"\n")
-    );
-    let answer = metadata(&sim, &other, "system/service-name")
-        .send()
-        .unwrap();
+    assert!(answer.text().contains("Environment=\"http_proxy=http://u%%40:p@proxy:3128\"\n"));
+    let answer = metadata(&sim, &other, "system/service-name").send().unwrap();
     assert_eq!(answer.text(), "actions.runner.acme");
 }
 
 #[test]
 fn an_endpoint_ca_fills_the_bundle_and_breaks_runner_metadata() {
     let ca = PrivateCa::new("forge CA");
-    let sim = Sim::start(SimOptions {
-        ca_bundle: Some(ca.pem()),
-        ..SimOptions::default()
-    });
+    let sim = Sim::start(SimOptions { ca_bundle: Some(ca.pem()), ..SimOptions::default() });
     let one = sim.create(InstanceSpec::default());
     for _ in 0..2 {
         let error = metadata(&sim, &one, "runner-metadata").send().unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
     }
     assert_eq!(sim.calls()[0].fault.as_deref(), Some("panic"));
-    let bundle = metadata(&sim, &one, "system/cert-bundle")
-        .send()
-        .unwrap()
-        .json();
+    let bundle = metadata(&sim, &one, "system/cert-bundle").send().unwrap().json();
     let certificates = bundle["root_certificates"].as_object().unwrap();
     assert_eq!(certificates.len(), 1);
-    assert!(
-        certificates
-            .keys()
-            .all(|key| key.bytes().all(|byte| byte.is_ascii_digit()))
-    );
+    assert!(certificates.keys().all(|key| key.bytes().all(|byte| byte.is_ascii_digit())));
 
     let plain = self::sim();
     let one = plain.create(InstanceSpec::default());
@@ -212,20 +159,13 @@ fn an_endpoint_ca_fills_the_bundle_and_breaks_runner_metadata() {
 
 #[test]
 fn an_old_garm_knows_neither_metadata_nor_scripts() {
-    let sim = Sim::start(SimOptions {
-        no_runner_metadata: true,
-        ..SimOptions::default()
-    });
+    let sim = Sim::start(SimOptions { no_runner_metadata: true, ..SimOptions::default() });
     let one = sim.create(InstanceSpec::default());
     for path in ["runner-metadata", "install-script", "tools/garm-agent"] {
         let answer = metadata(&sim, &one, path).send().unwrap();
         assert_eq!((answer.status, answer.body.len()), (401, 47), "{path}");
     }
-    for path in [
-        "credentials/runner",
-        "system/service-name",
-        "system/cert-bundle",
-    ] {
+    for path in ["credentials/runner", "system/service-name", "system/cert-bundle"] {
         assert_eq!(metadata(&sim, &one, path).status(), 200, "{path}");
     }
 }
@@ -239,18 +179,9 @@ fn install_scripts_and_agent_tools_answer_as_the_pool_is() {
     });
     let one = sim.create(InstanceSpec::default());
     let answer = metadata(&sim, &one, "install-script").send().unwrap();
-    assert_eq!(
-        (answer.status, answer.json()["error"].clone()),
-        (409, json!("Conflict"))
-    );
-    let list = metadata(&sim, &one, "tools/garm-agent")
-        .send()
-        .unwrap()
-        .json();
-    assert_eq!(
-        (&list["total_count"], &list["results"][0]["sha256sum"]),
-        (&json!(0), &json!(""))
-    );
+    assert_eq!((answer.status, answer.json()["error"].clone()), (409, json!("Conflict")));
+    let list = metadata(&sim, &one, "tools/garm-agent").send().unwrap().json();
+    assert_eq!((&list["total_count"], &list["results"][0]["sha256sum"]), (&json!(0), &json!("")));
 
     let sim = self::sim();
     let one = sim.create(InstanceSpec::default());

@@ -11,10 +11,7 @@ use garm_sim::{ArchiveSpec, InstanceSpec, RunnerScript, SimOptions, Webhooks};
 
 #[test]
 fn a_jit_runner_listens_runs_its_job_and_is_done() {
-    let scene = scene(
-        InstanceSpec::default(),
-        RunnerScript::one_job(ms(50), ms(50)),
-    );
+    let scene = scene(InstanceSpec::default(), RunnerScript::one_job(ms(50), ms(50)));
     scene.put_jit_files();
     let running = scene.run();
     let line = running.line("Listening for Jobs");
@@ -26,17 +23,9 @@ fn a_jit_runner_listens_runs_its_job_and_is_done() {
     assert!(running.end().0.success());
     assert_eq!(scene.one.runner_status(), "terminated");
     assert_eq!(scene.one.status(), "pending_delete");
-    let events: Vec<String> = scene
-        .sim
-        .runner_events()
-        .into_iter()
-        .map(|e| e.event)
-        .collect();
+    let events: Vec<String> = scene.sim.runner_events().into_iter().map(|e| e.event).collect();
     assert_eq!(events, ["online", "job_started", "job_completed"]);
-    assert!(
-        !scene.home().join(".runner").exists(),
-        "an ephemeral runner forgets itself"
-    );
+    assert!(!scene.home().join(".runner").exists(), "an ephemeral runner forgets itself");
     let run = &runner_runs(scene.home())[0];
     assert_eq!((run.exit, run.args()), (Some(0), vec!["run".to_owned()]));
     assert_eq!(run.notes, ["job started", "job ended Succeeded"]);
@@ -98,9 +87,7 @@ fn a_signal_ignored_by_the_parent_stays_ignored() {
     let scene = scene(InstanceSpec::default(), RunnerScript::new());
     scene.put_jit_files();
     let mut command = Command::new("sh");
-    command
-        .arg("-c")
-        .arg("trap '' INT; exec bin/Runner.Listener run");
+    command.arg("-c").arg("trap '' INT; exec bin/Runner.Listener run");
     let running = start(command.current_dir(scene.home()));
     running.line("Listening for Jobs");
     running.signal("INT");
@@ -112,10 +99,7 @@ fn a_signal_ignored_by_the_parent_stays_ignored() {
 
 #[test]
 fn a_runner_can_ignore_signals_and_kill_itself() {
-    let scene = scene(
-        InstanceSpec::default(),
-        RunnerScript::new().ignore_signals(),
-    );
+    let scene = scene(InstanceSpec::default(), RunnerScript::new().ignore_signals());
     scene.put_jit_files();
     let running = scene.run();
     running.line("Listening for Jobs");
@@ -125,11 +109,7 @@ fn a_runner_can_ignore_signals_and_kill_itself() {
     assert_eq!(running.end().0.signal(), Some(9));
     assert!(runner_runs(scene.home())[0].signals.is_empty());
 
-    RunnerScript::new()
-        .exit_after(ms(0))
-        .kill_self(9)
-        .write(scene.home())
-        .unwrap();
+    RunnerScript::new().exit_after(ms(0)).kill_self(9).write(scene.home()).unwrap();
     assert_eq!(scene.run().end().0.signal(), Some(9));
 }
 
@@ -167,24 +147,17 @@ fn traces_repeat_the_listeners_words_behind_a_prefix() {
     scene.put_jit_files();
     let lines = scene.run().end().1;
     let own = |words: &str| {
-        lines
-            .iter()
-            .filter(|line| line.ends_with(words) && line.starts_with("20"))
-            .count()
+        lines.iter().filter(|line| line.ends_with(words) && line.starts_with("20")).count()
     };
     assert_eq!(own(": Listening for Jobs"), 2, "{lines:#?}");
     assert!(
-        lines
-            .iter()
-            .any(|line| line.starts_with("[RUNNER 20") && line.contains("WRITE LINE: "))
+        lines.iter().any(|line| line.starts_with("[RUNNER 20") && line.contains("WRITE LINE: "))
     );
 }
 
 #[test]
 fn a_flood_has_the_asked_rate_or_less() {
-    let script = RunnerScript::new()
-        .flood_lines_per_sec(10_000)
-        .exit_after(ms(200));
+    let script = RunnerScript::new().flood_lines_per_sec(10_000).exit_after(ms(200));
     let scene = scene(InstanceSpec::default(), script);
     scene.put_jit_files();
     let lines = scene.run().end().1.len();
@@ -206,20 +179,9 @@ fn a_job_gets_dot_env_and_leaves_children_and_orphans() {
     assert!(child.wait().unwrap().success());
     // The job's child lives on in the group and holds the output until it is killed.
     let group = format!("-{}", child.id());
-    assert!(
-        Command::new("kill")
-            .args(["-KILL", "--", &group])
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(Command::new("kill").args(["-KILL", "--", &group]).status().unwrap().success());
     let mut text = String::new();
-    child
-        .stdout
-        .take()
-        .unwrap()
-        .read_to_string(&mut text)
-        .unwrap();
+    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
     assert!(text.contains("job sees a b\n"), "{text}");
     let run = &runner_runs(scene.home())[0];
     assert!(run.job_env.contains(&("FROM_DOT_ENV".into(), "a b".into())));

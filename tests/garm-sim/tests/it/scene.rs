@@ -17,13 +17,7 @@ pub(crate) struct Scene {
 }
 
 pub(crate) fn scene(spec: InstanceSpec, script: RunnerScript) -> Scene {
-    scene_with(
-        spec,
-        SimOptions {
-            archive: ArchiveSpec::scripted(script),
-            ..SimOptions::default()
-        },
-    )
+    scene_with(spec, SimOptions { archive: ArchiveSpec::scripted(script), ..SimOptions::default() })
 }
 
 pub(crate) fn scene_with(spec: InstanceSpec, options: SimOptions) -> Scene {
@@ -43,10 +37,7 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) fn line(&self, wanted: &str) -> String {
         loop {
-            let line = self
-                .lines
-                .recv_timeout(LIMIT)
-                .unwrap_or_else(|_| panic!("no {wanted}"));
+            let line = self.lines.recv_timeout(LIMIT).unwrap_or_else(|_| panic!("no {wanted}"));
             if line.contains(wanted) {
                 return line;
             }
@@ -55,13 +46,7 @@ impl Running {
 
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-s", name, &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
     /// The exit status and the lines that were not read yet.
@@ -89,11 +74,7 @@ impl Scene {
 
     pub(crate) fn configure(&self, arguments: &[&str]) -> std::process::Output {
         Command::new(self.home().join("config.sh"))
-            .args([
-                "--unattended",
-                "--url",
-                &format!("{}/acme/widgets", self.sim.forge_url()),
-            ])
+            .args(["--unattended", "--url", &format!("{}/acme/widgets", self.sim.forge_url())])
             .args(["--name", self.one.name(), "--ephemeral"])
             .args(arguments)
             .env("ACTIONS_RUNNER_INPUT_TOKEN", self.one.registration_token())

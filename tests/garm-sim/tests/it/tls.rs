@@ -15,9 +15,7 @@ use crate::client::{Answer, get, read_answer};
 fn ask(sim: &Sim, token: &str) -> std::io::Result<Answer> {
     let mut roots = rustls::RootCertStore::empty();
     let pem = sim.ca_pem().unwrap();
-    roots
-        .add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap())
-        .unwrap();
+    roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -35,20 +33,14 @@ fn ask(sim: &Sim, token: &str) -> std::io::Result<Answer> {
 }
 
 fn tls() -> Sim {
-    Sim::start(SimOptions {
-        tls: true,
-        ..SimOptions::default()
-    })
+    Sim::start(SimOptions { tls: true, ..SimOptions::default() })
 }
 
 #[test]
 fn garm_speaks_tls_under_a_ca_that_only_the_bootstrap_data_has() {
     let sim = tls();
     let one = sim.create(InstanceSpec::default());
-    assert_eq!(
-        ask(&sim, &one.token()).unwrap().text(),
-        "actions.runner.acme.widgets"
-    );
+    assert_eq!(ask(&sim, &one.token()).unwrap().text(), "actions.runner.acme.widgets");
     let bootstrap: serde_json::Value = serde_json::from_str(&one.bootstrap_json()).unwrap();
     assert_ne!(bootstrap["ca-cert-bundle"], "");
     assert!(sim.forge_url().starts_with("http://"));
@@ -62,20 +54,13 @@ fn a_cut_under_tls_counts_the_plain_bytes() {
     let answer = ask(&sim, &one.token()).unwrap();
     assert_eq!(answer.text(), "actions");
     let end = answer.end.unwrap().unwrap_err();
-    assert_eq!(
-        end.kind(),
-        std::io::ErrorKind::UnexpectedEof,
-        "no close_notify"
-    );
+    assert_eq!(end.kind(), std::io::ErrorKind::UnexpectedEof, "no close_notify");
 }
 
 #[test]
 fn a_forge_under_tls_leaves_the_runners_events_plain() {
-    let sim = Sim::start(SimOptions {
-        forge_tls: true,
-        forge_ca_known: true,
-        ..SimOptions::default()
-    });
+    let sim =
+        Sim::start(SimOptions { forge_tls: true, forge_ca_known: true, ..SimOptions::default() });
     assert!(sim.download_url().starts_with("https://"));
     let one = sim.create(InstanceSpec::default());
     let bootstrap: serde_json::Value = serde_json::from_str(&one.bootstrap_json()).unwrap();
@@ -100,9 +85,7 @@ fn a_forge_under_tls_leaves_the_runners_events_plain() {
 fn plain_http_to_the_tls_port_is_told_so() {
     let sim = tls();
     let url = sim.base_url().replace("https://", "http://");
-    let mut stream = get(&format!("{url}/api/v1/metadata/runner-metadata"))
-        .open()
-        .unwrap();
+    let mut stream = get(&format!("{url}/api/v1/metadata/runner-metadata")).open().unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     assert_eq!(

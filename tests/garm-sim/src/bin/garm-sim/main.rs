@@ -29,9 +29,7 @@ fn main() -> ExitCode {
 }
 
 fn run(serve: &Serve) -> std::io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Before anything is printed that a script could answer with a signal.
     let (mut interrupt, mut terminate) = runtime.block_on(async {
         let interrupt = signal(SignalKind::interrupt())?;

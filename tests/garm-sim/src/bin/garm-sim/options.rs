@@ -38,10 +38,7 @@ pub(crate) fn read() -> Result<Serve, clap::Error> {
 
 fn command() -> Command {
     let flag = |name: &'static str, help: &'static str| {
-        Arg::new(name)
-            .long(name)
-            .action(ArgAction::SetTrue)
-            .help(help)
+        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
     };
     let option = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name(value).help(help)
@@ -58,35 +55,18 @@ fn command() -> Command {
                 .about("Serves one instance on loopback until Ctrl-C, and prints every call")
                 .arg(port("port", "GARM's port [default: a free one]"))
                 .arg(port("forge-port", "The forge's port [default: a free one]"))
-                .arg(option(
-                    "name",
-                    "NAME",
-                    "The instance's name [default: made up]",
-                ))
+                .arg(option("name", "NAME", "The instance's name [default: made up]"))
                 .arg(flag("not-jit", "The runner must register with a token"))
                 .arg(flag("scale-set", "The instance belongs to a scale set"))
-                .arg(flag(
-                    "old",
-                    "A GARM 0.1: no runner-metadata, no install-script",
-                ))
+                .arg(flag("old", "A GARM 0.1: no runner-metadata, no install-script"))
                 .arg(flag("tls", "GARM speaks TLS under a private CA"))
                 .arg(
-                    option(
-                        "ca-file",
-                        "FILE",
-                        "Writes the private CA's certificate there",
-                    )
-                    .value_parser(value_parser!(PathBuf))
-                    .requires("tls"),
+                    option("ca-file", "FILE", "Writes the private CA's certificate there")
+                        .value_parser(value_parser!(PathBuf))
+                        .requires("tls"),
                 )
-                .arg(time(
-                    "job-after",
-                    "A job comes so long after the runner listens",
-                ))
-                .arg(time(
-                    "job-length",
-                    "How long the job takes [default: 100ms]",
-                ))
+                .arg(time("job-after", "A job comes so long after the runner listens"))
+                .arg(time("job-length", "How long the job takes [default: 100ms]"))
                 .arg(flag("no-webhooks", "The forge does not tell GARM of jobs"))
                 .arg(flag("until-job-ends", "Ends by itself after the job"))
                 .arg(
@@ -103,17 +83,10 @@ fn command() -> Command {
                         .action(ArgAction::Append),
                 )
                 .arg(
-                    option(
-                        "fail-first",
-                        "COUNT",
-                        "The first so many calls to GARM get a 503",
-                    )
-                    .value_parser(value_parser!(u64)),
+                    option("fail-first", "COUNT", "The first so many calls to GARM get a 503")
+                        .value_parser(value_parser!(u64)),
                 )
-                .arg(flag(
-                    "bootstrap",
-                    "Prints the provider's bootstrap JSON instead of exports",
-                )),
+                .arg(flag("bootstrap", "Prints the provider's bootstrap JSON instead of exports")),
         )
 }
 
@@ -134,15 +107,9 @@ fn serve(matches: &ArgMatches) -> Result<Serve, clap::Error> {
         script = script.set(key, value);
     }
     let port = |name: &str| matches.get_one::<u16>(name).copied().unwrap_or(0);
-    let large = matches
-        .get_one::<String>("archive-size")
-        .is_some_and(|size| size == "large");
+    let large = matches.get_one::<String>("archive-size").is_some_and(|size| size == "large");
     let archive = ArchiveSpec {
-        size: if large {
-            ArchiveSize::Large
-        } else {
-            ArchiveSize::Small
-        },
+        size: if large { ArchiveSize::Large } else { ArchiveSize::Small },
         script,
         cache: matches.get_one::<PathBuf>("archive-cache").cloned(),
         ..ArchiveSpec::default()
@@ -151,11 +118,7 @@ fn serve(matches: &ArgMatches) -> Result<Serve, clap::Error> {
         tls: matches.get_flag("tls"),
         no_runner_metadata: matches.get_flag("old"),
         archive,
-        webhooks: if matches.get_flag("no-webhooks") {
-            Webhooks::Off
-        } else {
-            Webhooks::AtOnce
-        },
+        webhooks: if matches.get_flag("no-webhooks") { Webhooks::Off } else { Webhooks::AtOnce },
         port: port("port"),
         forge_port: port("forge-port"),
         ..SimOptions::default()
@@ -167,10 +130,7 @@ fn serve(matches: &ArgMatches) -> Result<Serve, clap::Error> {
     };
     let instance = InstanceSpec {
         jit: !matches.get_flag("not-jit"),
-        name: matches
-            .get_one::<String>("name")
-            .cloned()
-            .unwrap_or_default(),
+        name: matches.get_one::<String>("name").cloned().unwrap_or_default(),
         arch: garm_arch().into(),
         ..base
     };
@@ -187,11 +147,7 @@ fn serve(matches: &ArgMatches) -> Result<Serve, clap::Error> {
         instance,
         faults,
         ca_file: matches.get_one::<PathBuf>("ca-file").cloned(),
-        format: if matches.get_flag("bootstrap") {
-            Format::Bootstrap
-        } else {
-            Format::Shell
-        },
+        format: if matches.get_flag("bootstrap") { Format::Bootstrap } else { Format::Shell },
         until_job_ends: matches.get_flag("until-job-ends"),
     })
 }
@@ -208,9 +164,8 @@ fn garm_arch() -> &'static str {
 /// `250ms`, `2s`, `5m`, or a bare number of seconds.
 fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| format!("`{text}` is no time; write 250ms, 2s or 5m"))?;
+    let number: u64 =
+        digits.parse().map_err(|_| format!("`{text}` is no time; write 250ms, 2s or 5m"))?;
     match &text[digits.len()..] {
         "ms" => Ok(Duration::from_millis(number)),
         "" | "s" => Ok(Duration::from_secs(number)),
