@@ -55,8 +55,9 @@ const LAST_WORD_WHEN_STOPPED: Duration = Duration::from_secs(8);
 /// The least that `failed` is tried when the deadline has passed already.
 const LAST_WORD: Duration = Duration::from_secs(5);
 
-/// Boots, supervises and ends one runner.
-pub async fn boot(config: Config, signals: Signals) -> Exit {
+/// Boots, supervises and ends one runner. `on_phase` hears of each phase as it begins; what it does wrong
+/// counts as a fault of the phase.
+pub async fn boot(config: Config, signals: Signals, on_phase: impl Fn(Phase) + 'static) -> Exit {
     let timeline = Timeline::start();
     // Before anything is said: a second starter must not speak for the first one.
     let claimed = claim(&config);
@@ -85,6 +86,7 @@ pub async fn boot(config: Config, signals: Signals) -> Exit {
         http: RefCell::new(http),
         timeline: RefCell::new(timeline),
         phase: Cell::new(Phase::Preflight),
+        on_phase: Box::new(on_phase),
     };
     let story = AssertUnwindSafe(boot.story()).catch_unwind().await;
     let outcome = story.unwrap_or_else(|panic| Err(Error::Panic(told::panic_text(&*panic))));
@@ -145,6 +147,7 @@ struct Boot {
     http: RefCell<Http>,
     timeline: RefCell<Timeline>,
     phase: Cell<Phase>,
+    on_phase: Box<dyn Fn(Phase)>,
 }
 
 impl Boot {
@@ -517,6 +520,7 @@ impl Boot {
     ) -> Result<T, Error> {
         self.phase.set(phase);
         self.timeline.borrow_mut().begin(phase);
+        (self.on_phase)(phase);
         let result = work.await;
         // A phase that failed stays open in the timeline, and is the one that is told.
         if result.is_ok() {

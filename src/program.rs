@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
+use tracing::{debug, error, warn};
 
 use crate::boot::{self, Signals};
 use crate::cli::{self, Invocation};
@@ -48,7 +48,7 @@ async fn boot(mut layers: Layers) -> Exit {
         }
     };
     match resolve(&mut layers) {
-        Ok(config) => Box::pin(boot::boot(config, signals)).await,
+        Ok(config) => Box::pin(boot::boot(config, signals, |phase| debug!("{phase}"))).await,
         Err(error) => refuse(&layers, error.into()).await,
     }
 }
