@@ -129,11 +129,7 @@ struct Boot {
 
 impl Boot {
     async fn story(&self) -> Result<Box<End>, Error> {
-        let preflight = async {
-            self.preflight();
-            Ok(())
-        };
-        self.during(Phase::Preflight, preflight).await?;
+        self.during(Phase::Preflight, async { self.preflight() }).await?;
         let assignment = self.during(Phase::Discover, self.discover()).await?;
         let papers = self.during(Phase::Fetch, self.fetch(assignment)).await?;
         self.during(Phase::Dependencies, self.dependencies()).await?;
@@ -143,8 +139,8 @@ impl Boot {
         self.live(runner, agent_id).await
     }
 
-    /// Looks at the machine. Nothing here is worth a failure: what really does not work says so itself.
-    fn preflight(&self) {
+    /// Looks at the machine. Most of it is not worth a failure: what really does not work says so itself.
+    fn preflight(&self) -> Result<(), Error> {
         let home = &self.config.home;
         let user = &self.config.user;
         info!(
@@ -160,6 +156,12 @@ impl Boot {
         }
         if memory::total().is_some_and(|bytes| bytes < LITTLE_MEMORY) {
             warn!("there is little memory here; the kernel may kill a job for it");
+        }
+        match user.barred_from(home.parent().unwrap_or(home)) {
+            Some(folder) if self.config.switch_to.is_some() => {
+                Err(Error::Barred { user: user.name.clone(), home: home.clone(), folder })
+            }
+            _ => Ok(()),
         }
     }
 
