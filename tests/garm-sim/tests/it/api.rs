@@ -203,6 +203,47 @@ fn other_methods_and_unknown_paths_look_like_a_bad_token() {
 }
 
 #[test]
+fn a_method_that_no_route_has_is_not_allowed_and_options_are_answered_before_any_route() {
+    let sim = sim();
+    let one = sim.create(InstanceSpec::default());
+    let call = |method: &'static str, path: &str| {
+        let ask = get(&format!("{}{path}", sim.base_url())).bearer(&one.token());
+        Ask { method, ..ask }.send().unwrap()
+    };
+    let metadata = "/api/v1/metadata/runner-metadata";
+    for (method, path, status) in [
+        ("PATCH", metadata, 405),
+        ("TRACE", "/api/v1/metadata/nope", 405),
+        ("DELETE", metadata, 401),
+        ("PUT", "/agent", 405),
+        ("DELETE", "/agent/", 405),
+        ("GET", "/agent", 401),
+        ("HEAD", "/nope", 404),
+        ("HEAD", "/api/v1", 404),
+        ("GET", "/api/v1", 404),
+        ("GET", "/api/v1/", 401),
+        ("HEAD", "/api/v1/metadata//runner-metadata", 301),
+        ("OPTIONS", "/api/v1/metadata//runner-metadata", 200),
+        ("OPTIONS", "/nope", 200),
+    ] {
+        let answer = call(method, path);
+        assert_eq!(answer.status, status, "{method} {path}");
+        let nosniff = (status == 404).then_some("nosniff");
+        assert_eq!(answer.header("x-content-type-options"), nosniff, "{method} {path}");
+    }
+}
+
+#[test]
+fn a_refused_body_is_read_up_to_256_kib_and_then_the_connection_is_given_up() {
+    let sim = sim();
+    let url = format!("{}/status", sim.callback_url());
+    for (length, wanted) in [(200_000, None), (400_000, Some("close"))] {
+        let answer = post(&url, vec![b'x'; length]).bearer("junk").send().unwrap();
+        assert_eq!((answer.status, answer.header("connection")), (401, wanted), "{length}");
+    }
+}
+
+#[test]
 fn the_record_has_every_call_and_no_token() {
     let sim = sim();
     let one = sim.create(InstanceSpec::default());
