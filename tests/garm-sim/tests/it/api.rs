@@ -127,6 +127,19 @@ fn the_first_status_after_installing_ends_the_token() {
 }
 
 #[test]
+fn a_job_that_ends_before_the_provider_returns_leaves_the_machine_creating() {
+    let sim = sim();
+    for (machine, wanted) in [("running", "pending_delete"), ("creating", "creating")] {
+        let one = sim.create(InstanceSpec { status: machine.into(), ..InstanceSpec::default() });
+        for event in ["job_started", "job_completed"] {
+            let url = format!("{}/_sim/{event}", sim.forge_url());
+            assert_eq!(post(&url, format!("name={}\n", one.name())).status(), 200);
+        }
+        assert_eq!((one.runner_status().as_str(), one.status().as_str()), ("terminated", wanted));
+    }
+}
+
+#[test]
 fn agent_ids_stick() {
     let sim = sim();
     let jit = sim.create(InstanceSpec::default());
