@@ -6,5 +6,11 @@
 #![allow(clippy::disallowed_methods, reason = "tests start the programs that they test")]
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
+mod bad_input;
 mod boot;
+mod configure;
+mod discover;
+mod fetch;
+mod readme;
+mod settings;
 mod support;
