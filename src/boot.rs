@@ -55,23 +55,16 @@ const LAST_WORD_WHEN_STOPPED: Duration = Duration::from_secs(8);
 /// The least that `failed` is tried when the deadline has passed already.
 const LAST_WORD: Duration = Duration::from_secs(5);
 
-/// Boots, supervises and ends one runner.
-pub async fn boot(config: Config, signals: Signals) -> Exit {
+/// Boots, supervises and ends one runner. An error means that nothing was begun and nothing said.
+pub async fn boot(config: Config, signals: Signals) -> Result<Exit, Error> {
     let timeline = Timeline::start();
     // Before anything is said: a second starter must not speak for the first one.
-    let claimed = claim(&config);
-    let (state, instance) = match claimed {
-        Ok(claimed) => claimed,
-        Err(error) => return refuse(&error),
-    };
+    let (state, instance) = claim(&config)?;
     let halt = CancellationToken::new();
     let patience =
         Patience { deadline: Instant::now() + config.times.deadline, cancel: halt.clone() };
     let api = vec![config.access.metadata.clone(), config.access.callback.clone()];
-    let http = match Http::new(&config.trust, &config.proxy, api) {
-        Ok(http) => http,
-        Err(error) => return refuse(&error.into()),
-    };
+    let http = Http::new(&config.trust, &config.proxy, api)?;
     let garm = Garm::new(http.clone(), config.access.clone(), patience);
     let reporter = Reporter::start(garm.clone());
     tokio::spawn(halt_when(signals.clone(), reporter.clone(), halt));
@@ -88,7 +81,7 @@ pub async fn boot(config: Config, signals: Signals) -> Exit {
     };
     let story = AssertUnwindSafe(boot.story()).catch_unwind().await;
     let outcome = story.unwrap_or_else(|panic| Err(Error::Panic(told::panic_text(&*panic))));
-    boot.finish(outcome).await
+    Ok(boot.finish(outcome).await)
 }
 
 /// The lock on the state folder, and the marker's word that this instance is unused.
@@ -97,11 +90,6 @@ fn claim(config: &Config) -> Result<(State, Instance), Error> {
     let state = State::lock(&state::folder(&config.dirs.state)?)?;
     state.refuse_used(&instance)?;
     Ok((state, instance))
-}
-
-fn refuse(error: &Error) -> Exit {
-    error!("failed to {error}");
-    error.exit()
 }
 
 /// Ends the boot's waits when we are asked to leave or GARM has forgotten us. A runner that has been

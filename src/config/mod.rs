@@ -14,11 +14,11 @@ pub mod settings;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use access::access;
+pub use access::{access, access_to_report};
 pub use bootstrap::Bootstrap;
 pub use layers::{Environment, Flags, Found, Layers, Origin};
 pub use parse::{LogFormat, LogSettings};
-pub use resolve::{bootstrap, dirs};
+pub use resolve::{bootstrap, dirs, proxy, trust};
 use url::Url;
 
 use crate::garm::Access;

@@ -102,7 +102,8 @@ fn path(layers: &Layers, setting: &'static Setting) -> Option<PathBuf> {
     layers.find(setting).map(|found| PathBuf::from(found.value()))
 }
 
-fn trust(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Trust, ConfigError> {
+/// The authorities of `--ca-file` and of the bootstrap file.
+pub fn trust(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Trust, ConfigError> {
     let mut trust = Trust::default();
     if let Some(path) = path(layers, &settings::CA_FILE) {
         let pem = std::fs::read(&path)
@@ -123,7 +124,7 @@ fn trust(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Trust, Config
     Ok(trust)
 }
 
-fn proxy(layers: &Layers, bootstrap: Option<&Bootstrap>) -> ProxySettings {
+pub fn proxy(layers: &Layers, bootstrap: Option<&Bootstrap>) -> ProxySettings {
     let pick = |setting: &'static Setting, told: Option<&String>| {
         let found = layers.find(setting).map(|found| found.value().to_owned());
         found.or_else(|| told.filter(|text| !text.is_empty()).cloned())

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use garm_sim::archive::{RunnerStart, runner_runs, runner_starts};
 use garm_sim::{ArchiveSpec, Call, Endpoint, Host, InstanceSpec, RunnerScript, Sim, SimOptions};
@@ -156,12 +156,24 @@ impl Boot {
         .wait(LONG)
     }
 
-    fn spawn_as(self, change: impl FnOnce(&mut std::process::Command)) -> Running {
+    /// Runs to the end by way of a program that is given the command as its last arguments.
+    pub fn run_through(self, way: &[&str]) -> Ended {
+        self.spawn_as(|command| {
+            let mut outer = Command::new(way[0]);
+            outer.args(&way[1..]).arg(command.get_program()).args(command.get_args());
+            outer.env_clear();
+            outer.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            *command = outer;
+        })
+        .wait(LONG)
+    }
+
+    fn spawn_as(self, change: impl FnOnce(&mut Command)) -> Running {
         let output = |name| File::create(self.path(name)).unwrap();
-        let (stdout, stderr) = (output("stdout"), output("stderr"));
         let mut command = self.command();
-        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        command.stdin(Stdio::null());
         change(&mut command);
+        command.stdout(output("stdout")).stderr(output("stderr"));
         let child = command.spawn().unwrap();
         Running { child, dir: self.dir }
     }
