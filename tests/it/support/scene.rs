@@ -179,6 +179,15 @@ impl Boot {
     }
 }
 
+impl Running {
+    /// Files that are open though no folder has them any more.
+    pub fn deleted_files(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap();
+        let links = entries.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+        links.filter(|link| link.to_string_lossy().ends_with("(deleted)")).collect()
+    }
+}
+
 impl Ended {
     /// What a failed assertion is to show.
     pub fn story(&self, sim: &Sim) -> String {
