@@ -233,17 +233,20 @@ impl Boot {
 
     async fn finish(&self, outcome: Result<Box<End>, Error>) -> Exit {
         let stopped = self.signals.count() > 0;
+        let last = self.phase.get();
+        self.timeline.borrow_mut().end(last);
+        self.timeline.borrow_mut().begin(Phase::Finish);
         let exit = match outcome {
             Ok(end) => end.exit(),
             Err(error) => {
                 let error = self.cause(error);
-                let message = told::failure(&error, self.phase.get());
+                let message = told::failure(&error, last);
                 error!("{message}");
                 self.say_failed(&message, stopped).await;
                 error.exit()
             }
         };
-        self.timeline.borrow_mut().end(self.phase.get());
+        self.timeline.borrow_mut().end(Phase::Finish);
         if let Err(error) = self.state.write_timeline(&self.timeline.borrow()) {
             warn!("failed to {error}");
         }
@@ -290,7 +293,7 @@ impl Boot {
         self.timeline.borrow_mut().begin(phase);
         (self.on_phase)(phase);
         let result = work.await;
-        // A phase that failed stays open in the timeline, and is the one that is told.
+        // A phase that failed stays open, and is the one that is told.
         if result.is_ok() {
             self.timeline.borrow_mut().end(phase);
             if matches!(phase, Phase::Announce) {

@@ -4,8 +4,15 @@
 //! that needs root says so and fails without it.
 
 #![allow(clippy::disallowed_methods, reason = "tests start the programs that they test")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "what is not there fails the test")]
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
+mod bad_input;
 mod boot;
+mod configure;
+mod discover;
+mod fetch;
+mod readme;
 mod refusals;
+mod settings;
 mod support;

@@ -1,5 +1,7 @@
 //! Starting the binary and looking at what it left behind.
 
+mod scene;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -13,6 +15,8 @@ use garm_sim::{Instance, RunnerScript};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, geteuid};
 use tempfile::TempDir;
+
+pub use scene::*;
 
 /// Longer than anything takes; a test that needs it has failed.
 pub const LONG: Duration = Duration::from_secs(60);
