@@ -7,4 +7,9 @@
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
 mod boot;
+mod drain;
+mod exit_codes;
+mod pid1;
+mod relaunch;
+mod secrets;
 mod support;
