@@ -10,6 +10,7 @@ mod boot;
 mod drain;
 mod exit_codes;
 mod pid1;
+mod refusals;
 mod relaunch;
 mod secrets;
 mod support;
