@@ -4,12 +4,14 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use garm_sim::archive::{RunnerStart, runner_runs};
-use garm_sim::{ArchiveSpec, Endpoint, Fault, FaultKind, Instance, InstanceSpec, RunnerScript, Sim, SimOptions};
+use garm_sim::{
+    ArchiveSpec, Endpoint, Fault, FaultKind, Instance, InstanceSpec, RunnerScript, Sim, SimOptions,
+};
 use nix::sys::signal::Signal;
 
 use crate::support::after::{
-    Scene, assert_failed_once, assert_nothing_left, posted, registration_files, wait, wait_for_note,
-    wait_for_start, wait_for_status,
+    Scene, assert_failed_once, assert_nothing_left, posted, registration_files, wait,
+    wait_for_note, wait_for_start, wait_for_status,
 };
 use crate::support::{Boot, Ended, LONG, Running, Who};
 
@@ -19,10 +21,8 @@ const FOR_EVER: Duration = Duration::from_secs(3600);
 const FAST: Duration = Duration::from_secs(6);
 
 fn sim(script: RunnerScript) -> (Sim, Instance) {
-    let sim = Sim::start(SimOptions {
-        archive: ArchiveSpec::scripted(script),
-        ..SimOptions::default()
-    });
+    let sim =
+        Sim::start(SimOptions { archive: ArchiveSpec::scripted(script), ..SimOptions::default() });
     let instance = sim.create(InstanceSpec::default());
     (sim, instance)
 }

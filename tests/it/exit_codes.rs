@@ -14,7 +14,10 @@ use crate::support::after::{
     Scene, assert_failed_once, assert_nothing_left, posted, registration_files, statuses,
     wait_for_start,
 };
-use crate::support::{Boot, Ended, LONG, Running, Who, one_job, own_all};
+use crate::support::{Boot, Ended, Running, Who, one_job, own_all};
+
+/// No case has a deadline of more than four seconds, and what is still to be said takes five more.
+const ENOUGH: Duration = Duration::from_secs(16);
 
 /// A boot that is to end with `exit`.
 struct Case {
@@ -62,8 +65,8 @@ fn stillborn(script: RunnerScript) -> ArchiveSpec {
 
 fn cases() -> Vec<Case> {
     use Exit::{
-        AlreadyRun, Configure, Dependencies, Done, Fetch, Internal, Killed, NoJob, NotReady, Refused,
-        RegistrationGone, Stopped, Superseded, Unreachable, Usage, VersionRefused,
+        AlreadyRun, Configure, Dependencies, Done, Fetch, Internal, Killed, NoJob, NotReady,
+        Refused, RegistrationGone, Stopped, Superseded, Unreachable, Usage, VersionRefused,
     };
     use Told::{Failed, Idle, Nothing};
     let script = RunnerScript::new;
@@ -82,6 +85,15 @@ fn cases() -> Vec<Case> {
             faults: |sim, _| sim.fault(Fault::new(Endpoint::Status).posting("installing")),
             boot: |boot| boot.arg("--deadline").arg("2s"),
             ..case(Unreachable, Failed("discover", "500"))
+        },
+        Case {
+            // Longer than the deadline: a server that is silent must not be waited for.
+            faults: |sim, _| {
+                let silence = Fault::new(Endpoint::Status).posting("installing");
+                sim.fault(silence.kind(FaultKind::HangForever));
+            },
+            boot: |boot| boot.arg("--deadline").arg("2s"),
+            ..case(Unreachable, Failed("discover", "no answer"))
         },
         Case {
             faults: |sim, _| sim.garm_down(),
@@ -204,8 +216,14 @@ impl Case {
         }
         let running = boot.spawn();
         (self.meanwhile)(&running, &sim);
-        let ended = running.wait(LONG);
-        assert_eq!(ended.code, i32::from(self.exit.code()), "{:?}{}", self.exit, Scene(&sim, &ended));
+        let ended = running.wait(ENOUGH);
+        assert_eq!(
+            ended.code,
+            i32::from(self.exit.code()),
+            "{:?}{}",
+            self.exit,
+            Scene(&sim, &ended)
+        );
         self.told.holds(self.exit, &sim, &ended);
         assert_nothing_left(&sim, &ended);
         if matches!(self.exit, Exit::Done | Exit::Configure) {

@@ -5,20 +5,20 @@ use std::path::Path;
 use std::time::Duration;
 
 use garm_sim::archive::runner_runs;
-use garm_sim::{ArchiveSpec, Instance, InstanceSpec, RunnerScript, Sim, SimOptions};
+use garm_sim::{
+    ArchiveSpec, Endpoint, Fault, FaultKind, Instance, InstanceSpec, RunnerScript, Sim, SimOptions,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::support::after::{
     Scene, assert_failed_once, assert_nothing_left, posted, wait, wait_for_note, wait_for_status,
 };
-use crate::support::{Boot, LONG, Running, need_root, one_job, read};
+use crate::support::{Boot, LONG, Running, need_root, one_job, put_binary, read};
 
 fn sim(script: RunnerScript) -> (Sim, Instance) {
-    let sim = Sim::start(SimOptions {
-        archive: ArchiveSpec::scripted(script),
-        ..SimOptions::default()
-    });
+    let sim =
+        Sim::start(SimOptions { archive: ArchiveSpec::scripted(script), ..SimOptions::default() });
     let instance = sim.create(InstanceSpec::default());
     (sim, instance)
 }
@@ -118,12 +118,15 @@ fn what_a_job_leaves_behind_does_not_outlive_pid_1() {
 #[test]
 fn a_signal_to_pid_1_before_the_agent_is_up_is_not_lost() {
     let (sim, instance) = sim(RunnerScript::new());
+    sim.fault(Fault::new(Endpoint::RunnerMetadata).kind(FaultKind::HangForever));
     let running = container(&instance).spawn();
     let init = pid_1(&running, &sim);
-    // The kernel throws away what PID 1 neither blocks nor handles; it blocks first of all.
+    // The kernel throws away what PID 1 neither blocks nor handles. It blocks first of all, and while
+    // it waits for signals it has a child.
     wait(&running, &sim, "PID 1 blocks SIGTERM", || {
         let mask = field(init, "SigBlk").unwrap_or_default();
-        u64::from_str_radix(&mask, 16).is_ok_and(|mask| mask & (1 << 14) != 0)
+        let blocks = u64::from_str_radix(&mask, 16).is_ok_and(|mask| mask & (1 << 14) != 0);
+        blocks || !children(init).is_empty()
     });
     kill(init, Signal::SIGTERM).unwrap();
     let ended = running.wait(LONG);
@@ -150,7 +153,11 @@ fn as_pid_1_a_signal_waits_for_the_job_and_a_second_one_does_not() {
         let ended = running.wait(LONG);
         assert_eq!(ended.code, if patient { 0 } else { 34 }, "{}", Scene(&sim, &ended));
         let result = if patient { "Succeeded" } else { "Canceled" };
-        assert!(ended.journal().contains(&format!("job ended {result}")), "{}", Scene(&sim, &ended));
+        assert!(
+            ended.journal().contains(&format!("job ended {result}")),
+            "{}",
+            Scene(&sim, &ended)
+        );
         assert_nothing_left(&sim, &ended);
     }
 }
@@ -168,15 +175,13 @@ fn empty_root(instance: &Instance) -> Boot {
     }
     fs::write(root.join("dev/null"), "").unwrap();
     fs::write(root.join("etc/hosts"), "127.0.0.1 garm.in-the-hosts-file\n").unwrap();
-    fs::copy(boot.path("garm-bootstrap"), root.join("garm-bootstrap")).unwrap();
+    put_binary(&boot.path("garm-bootstrap"), &root.join("garm-bootstrap"));
     let root = root.to_str().unwrap();
     let enter = ["unshare", "--mount", "sh", "-c", ENTER, "sh", root];
     boot.through(&enter)
         .env("RUNNER_HOME", "/home")
         .env("GARM_STATE_DIR", "/state")
         .env("GARM_RUNTIME_DIR", "/run")
-        .arg("--user")
-        .arg("root")
 }
 
 #[test]

@@ -14,16 +14,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::support::after::{
-    Scene, assert_failed_once, assert_nothing_left, posted, processes_under, registration_files,
-    wait, wait_for_note, wait_for_start, wait_for_status,
+    Scene, assert_nothing_left, posted, processes_under, registration_files, wait, wait_for_note,
+    wait_for_status,
 };
 use crate::support::{Boot, Ended, LONG, one_job};
 
 fn sim(script: RunnerScript) -> (Sim, Instance) {
-    let sim = Sim::start(SimOptions {
-        archive: ArchiveSpec::scripted(script),
-        ..SimOptions::default()
-    });
+    let sim =
+        Sim::start(SimOptions { archive: ArchiveSpec::scripted(script), ..SimOptions::default() });
     let instance = sim.create(InstanceSpec::default());
     (sim, instance)
 }
@@ -65,9 +63,9 @@ fn lives() -> Vec<Life> {
         (script().exit_codes("7"), vec![7], 32, false),
         // What it says counts where the code does not tell.
         (
-            script().exit_codes("1").stderr(
-                "Runner version v2.285.0 is deprecated and cannot receive messages.\n",
-            ),
+            script()
+                .exit_codes("1")
+                .stderr("Runner version v2.285.0 is deprecated and cannot receive messages.\n"),
             vec![1],
             32,
             false,
@@ -87,7 +85,8 @@ fn lives() -> Vec<Life> {
 #[test]
 fn the_runner_is_started_again_only_where_its_exit_code_asks_for_it() {
     std::thread::scope(|scope| {
-        let running: Vec<_> = lives().into_iter().map(|life| scope.spawn(|| lives_so(life))).collect();
+        let running: Vec<_> =
+            lives().into_iter().map(|life| scope.spawn(|| lives_so(life))).collect();
         let failed = running.into_iter().filter_map(|case| case.join().err()).count();
         assert_eq!(failed, 0, "cases failed; each said why above");
     });
@@ -216,28 +215,6 @@ fn an_agent_that_was_killed_in_the_middle_of_a_download_begins_anew() {
     let scene = Scene(&sim, &ended);
     assert_eq!((ended.code, posted(&sim, "idle"), posted(&sim, "failed")), (0, 1, 0), "{scene}");
     assert_nothing_left(&sim, &ended);
-}
-
-#[test]
-fn an_agent_that_was_killed_while_config_sh_ran_registers_once_more() {
-    let script = one_job().on_start(1, &RunnerScript::new().config(Duration::from_secs(3600)));
-    let sim = Sim::start(SimOptions {
-        archive: ArchiveSpec::scripted(script),
-        ..SimOptions::default()
-    });
-    let instance = sim.create(InstanceSpec::with_token());
-    let running = Boot::of(&instance).spawn();
-    wait_for_start(&running, &sim, "configure");
-    let killed = shoot(running);
-    for process in processes_under(killed.dir.path()) {
-        kill(Pid::from_raw(process.pid), Signal::SIGKILL).unwrap();
-    }
-    // The token is handed out once; the second boot can only say so.
-    let ended = killed.again(&instance).run();
-    let message = assert_failed_once(&sim, &ended, "garm_refused", "fetch");
-    assert!(message.contains("handed out already"), "{message}");
-    assert_eq!(ended.code, 12, "{}", Scene(&sim, &ended));
-    assert!(runner_runs(&ended.home()).is_empty());
 }
 
 #[test]

@@ -10,11 +10,15 @@ use garm_sim::{Call, Endpoint, Sim};
 use super::{Ended, Running};
 
 /// A process, as `/proc` shows it to us.
-#[derive(Debug)]
 pub struct Process {
     pub pid: i32,
-    pub exe: PathBuf,
-    pub command: String,
+    command: String,
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.pid, self.command.trim())
+    }
 }
 
 /// Everything that is needed to understand a failed assertion.
@@ -43,7 +47,7 @@ pub fn processes_under(dir: &Path) -> Vec<Process> {
         let cwd = fs::read_link(proc.join("cwd")).ok()?;
         let command = fs::read(proc.join("cmdline")).ok()?;
         let command = String::from_utf8_lossy(&command).replace('\0', " ");
-        (exe.starts_with(dir) || cwd.starts_with(dir)).then_some(Process { pid, exe, command })
+        (exe.starts_with(dir) || cwd.starts_with(dir)).then_some(Process { pid, command })
     };
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

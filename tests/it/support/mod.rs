@@ -101,8 +101,7 @@ impl Boot {
         let dir = tempfile::Builder::new().prefix("garm-it-").tempdir_in("/tmp").unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let binary = dir.path().join("garm-bootstrap");
-        fs::copy(env!("CARGO_BIN_EXE_garm-bootstrap"), &binary).unwrap();
-        fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
+        put_binary(Path::new(env!("CARGO_BIN_EXE_garm-bootstrap")), &binary);
         let (through, args, env) = (Vec::new(), vec!["run".into()], BTreeMap::new());
         let boot = Self { dir, who: Who::Plain, through, args, env };
         let work = boot.path("work");
@@ -148,7 +147,10 @@ impl Boot {
         let target = built.parent().and_then(Path::parent).unwrap();
         let made = target.join("dist/garm-bootstrap");
         assert!(made.is_file(), "{} is missing: run `cargo xtask dist` first", made.display());
-        fs::copy(made, self.path("garm-bootstrap")).unwrap();
+        let binary = self.path("garm-bootstrap");
+        // It is a link to the other one.
+        fs::remove_file(&binary).unwrap();
+        put_binary(&made, &binary);
         self
     }
 
@@ -215,6 +217,13 @@ impl Boot {
         std::os::unix::fs::chown(self.path("work"), Some(0), Some(0)).unwrap();
         self
     }
+}
+
+/// A file that is being written cannot be executed, and a process that another test starts at that
+/// moment holds it open for a while longer; so it is linked where that can be done.
+pub fn put_binary(built: &Path, to: &Path) {
+    fs::hard_link(built, to).or_else(|_| fs::copy(built, to).map(drop)).unwrap();
+    fs::set_permissions(to, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// Gives everything below `path` to the runner's user, where we can.
