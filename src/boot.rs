@@ -207,6 +207,8 @@ impl Boot {
     async fn introduce(&self, agent_id: Option<u64>) -> Result<(), Error> {
         match self.garm.system_info(&os::Os::read(), agent_id).await {
             Err(error) if error.status() == Some(401) => Err(Error::Superseded),
+            // Told to stop: no runner is started for a boot that ends.
+            Err(_) if self.garm.patience().cancel.is_cancelled() => Err(Error::Stopped),
             Err(error) => {
                 warn!("GARM did not take the system info: {error}");
                 Ok(())

@@ -167,16 +167,6 @@ impl Boot {
         })
         .wait(LONG)
     }
-
-    fn spawn_as(self, change: impl FnOnce(&mut Command)) -> Running {
-        let output = |name| File::create(self.path(name)).unwrap();
-        let mut command = self.command();
-        command.stdin(Stdio::null());
-        change(&mut command);
-        command.stdout(output("stdout")).stderr(output("stderr"));
-        let child = command.spawn().unwrap();
-        Running { child, dir: self.dir }
-    }
 }
 
 impl Running {
