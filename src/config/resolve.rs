@@ -12,7 +12,7 @@ use super::settings::{self, Setting};
 use super::{Bootstrap, Config, ConfigError, Dirs, Found, Jit, Layers, Origin, Times, Wishes};
 use crate::garm::Claims;
 use crate::host::users::Account;
-use crate::http::{ProxySettings, Trust};
+use crate::http::{ProxySettings, Store, Trust};
 
 const DEADLINE: Duration = Duration::from_secs(20 * 60);
 /// Kept between the boot's deadline and the end of the token, to say `failed` in.
@@ -103,7 +103,11 @@ fn path(layers: &Layers, setting: &'static Setting) -> Option<PathBuf> {
 }
 
 fn trust(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Trust, ConfigError> {
-    let mut trust = Trust::default();
+    let store = Store {
+        file: layers.env.get("SSL_CERT_FILE").map(PathBuf::from),
+        folders: layers.env.get("SSL_CERT_DIR"),
+    };
+    let mut trust = Trust::of_system(&store);
     if let Some(path) = path(layers, &settings::CA_FILE) {
         let pem = std::fs::read(&path)
             .map_err(|source| ConfigError::Read { path: path.clone(), source })?;

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::HttpError;
-use super::error::chain;
+use super::cause::Cause;
 
 /// How long to try at all: what the whole boot shares.
 #[derive(Debug, Clone)]
@@ -49,6 +49,10 @@ pub struct Policy {
     pub longest_pause: Duration,
     /// Give up after so many connections in a row that were closed without an answer.
     pub drops: Option<u32>,
+    /// Give up after so many attempts; `None`: the patience alone bounds them.
+    pub attempts: Option<u32>,
+    /// Whose server it is, as a log line names it.
+    pub whose: &'static str,
 }
 
 impl Default for Policy {
@@ -57,6 +61,8 @@ impl Default for Policy {
             first_pause: Duration::from_millis(500),
             longest_pause: Duration::from_secs(30),
             drops: None,
+            attempts: None,
+            whose: "",
         }
     }
 }
@@ -78,31 +84,13 @@ pub fn verdict(error: &HttpError) -> Verdict {
             let code = status.as_u16();
             retry(matches!(code, 408 | 425 | 429 | 500..=599), *retry_after)
         }
-        HttpError::Transport { source, .. } => retry(
-            !(source.is_builder() || source.is_redirect() || is_certificate_trouble(source)),
-            None,
-        ),
-        HttpError::TimedOut { .. } => retry(true, None),
-        HttpError::Unexpected { .. } | HttpError::GaveUp { .. } | HttpError::Cancelled { .. } => {
-            Verdict::Final
+        HttpError::Transport { source, .. } => {
+            retry(!source.is_builder() && !source.is_redirect() && Cause::of(source).passes(), None)
         }
+        HttpError::TimedOut { .. } | HttpError::Stalled { .. } => retry(true, None),
+        HttpError::GaveUp { source, .. } => verdict(source),
+        HttpError::Unexpected { .. } | HttpError::Cancelled { .. } => Verdict::Final,
     }
-}
-
-/// A certificate that is not trusted now will not be trusted a second later, however deep in the
-/// chain of causes the TLS library reports it.
-fn is_certificate_trouble(error: &reqwest::Error) -> bool {
-    use rustls::Error as Tls;
-    chain(error).filter_map(|e| e.downcast_ref::<Tls>()).any(|tls| {
-        matches!(
-            tls,
-            Tls::InvalidCertificate(_)
-                | Tls::NoCertificatesPresented
-                | Tls::UnsupportedNameType
-                | Tls::InvalidCertRevocationList(_)
-                | Tls::PeerIncompatible(_)
-        )
-    })
 }
 
 /// The pauses between attempts at one thing.
@@ -122,18 +110,21 @@ impl Backoff {
         self.count = 0;
     }
 
-    /// Says that `what` failed, and why, and sleeps until the next attempt, at least `after`; `false`
-    /// when there is to be none.
+    /// Says `why` there is to be another attempt and sleeps until then, at least `after`; `false` when
+    /// there is to be none.
     pub async fn pause(
         &mut self,
-        what: &str,
-        error: &(dyn std::fmt::Display + Sync),
+        why: impl std::fmt::Display,
         after: Option<Duration>,
         patience: &Patience,
     ) -> bool {
         self.count += 1;
         let pause = pause_before(self.count, &self.policy).max(after.unwrap_or_default());
-        info!(attempt = self.count, pause_s = pause.as_secs_f32(), "{what}: {error}; trying again");
+        if pause >= patience.left() {
+            info!(attempt = self.count, pause_s = pause.as_secs_f32(), "{why}; no time is left");
+            return false;
+        }
+        info!(attempt = self.count, pause_s = pause.as_secs_f32(), "{why}; trying again");
         patience.pause(pause).await
     }
 }
@@ -169,10 +160,15 @@ where
             }),
         };
         let Verdict::Retry { after } = verdict(&error) else { return give_up(error) };
-        if policy.drops.is_some_and(|limit| drops_in_a_row >= limit) {
+        let reached = |limit: Option<u32>, count| limit.is_some_and(|limit| count >= limit);
+        if reached(policy.drops, drops_in_a_row) || reached(policy.attempts, count) {
             return give_up(error);
         }
-        if !backoff.pause(what, &error, after, patience).await {
+        let why = match error.awaits(policy.whose) {
+            Some(awaited) => format!("waiting for {awaited} ({what}: {error})"),
+            None => format!("{what}: {error}"),
+        };
+        if !backoff.pause(why, after, patience).await {
             return give_up(error);
         }
     }
@@ -206,6 +202,7 @@ mod tests {
             status: StatusCode::from_u16(status).unwrap(),
             details: String::new(),
             retry_after,
+            date: None,
         }
     }
 
@@ -270,7 +267,7 @@ mod tests {
         let policy = Policy {
             first_pause: Duration::from_secs(300),
             longest_pause: Duration::from_secs(300),
-            drops: None,
+            ..Policy::default()
         };
         let result: Result<(), _> =
             run("x", &policy, &patience, || std::future::ready(Err(answered(503, None)))).await;
