@@ -290,8 +290,11 @@ impl Boot {
                 self.reporter.installing("downloading the runner");
                 let http = self.http.borrow().clone();
                 let patience = self.garm.patience();
+                let (owner, pace) = (owner.as_ref(), download::Pace::default());
+                // Boxed, for the futures of one download in its many stages are large.
                 let unpacked =
-                    download::download(&http, candidates, &home, owner.as_ref(), patience).await?;
+                    Box::pin(download::download(&http, candidates, &home, owner, pace, patience))
+                        .await?;
                 self.timeline.borrow_mut().add_bytes(Phase::Fetch, unpacked.compressed_bytes);
                 info!(files = unpacked.files, bytes = unpacked.bytes, "the runner is unpacked");
             }
