@@ -18,7 +18,7 @@ pub use access::access;
 pub use bootstrap::Bootstrap;
 pub use layers::{Environment, Flags, Found, Layers, Origin};
 pub use parse::{LogFormat, LogSettings};
-pub use resolve::{bootstrap, dirs};
+pub use resolve::{bootstrap, dirs, proxy, trust};
 use url::Url;
 
 use crate::garm::Access;
@@ -30,6 +30,8 @@ use crate::http::{ProxySettings, Trust};
 pub struct Config {
     pub access: Access,
     pub trust: Trust,
+    /// Whether the system's store may be added to.
+    pub system_ca: bool,
     pub proxy: ProxySettings,
     /// Who the runner runs as.
     pub user: Account,

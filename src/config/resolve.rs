@@ -43,6 +43,7 @@ impl Config {
         let downloads = layers.find(&settings::RUNNER_URL).map_or(Ok(vec![]), |found| urls(&found));
         Ok(Self {
             trust: trust(layers, bootstrap.as_ref())?,
+            system_ca: boolean(layers, &settings::SYSTEM_CA)?.unwrap_or(true),
             proxy: proxy(layers, bootstrap.as_ref()),
             home: home(layers, &user, pod)?,
             assets: path(layers, &settings::ASSETS)
@@ -102,7 +103,8 @@ fn path(layers: &Layers, setting: &'static Setting) -> Option<PathBuf> {
     layers.find(setting).map(|found| PathBuf::from(found.value()))
 }
 
-fn trust(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Trust, ConfigError> {
+/// The authorities of `--ca-file` and of the bootstrap file.
+pub fn trust(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Trust, ConfigError> {
     let store = Store {
         file: layers.env.get("SSL_CERT_FILE").map(PathBuf::from),
         folders: layers.env.get("SSL_CERT_DIR"),
@@ -127,15 +129,20 @@ fn trust(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Trust, Config
     Ok(trust)
 }
 
-fn proxy(layers: &Layers, bootstrap: Option<&Bootstrap>) -> ProxySettings {
+pub fn proxy(layers: &Layers, bootstrap: Option<&Bootstrap>) -> ProxySettings {
     let pick = |setting: &'static Setting, told: Option<&String>| {
         let found = layers.find(setting).map(|found| found.value().to_owned());
         found.or_else(|| told.filter(|text| !text.is_empty()).cloned())
     };
     let told = bootstrap.map(|b| &b.proxy_config);
+    // As with curl, if it is of a kind that we speak.
+    let for_all = || {
+        let all = layers.env.get("all_proxy").or_else(|| layers.env.get("ALL_PROXY"))?;
+        (!all.starts_with("socks")).then_some(all)
+    };
     ProxySettings {
-        http: pick(&settings::HTTP_PROXY, told.map(|p| &p.http_proxy)),
-        https: pick(&settings::HTTPS_PROXY, told.map(|p| &p.https_proxy)),
+        http: pick(&settings::HTTP_PROXY, told.map(|p| &p.http_proxy)).or_else(for_all),
+        https: pick(&settings::HTTPS_PROXY, told.map(|p| &p.https_proxy)).or_else(for_all),
         no_proxy: pick(&settings::NO_PROXY, told.map(|p| &p.no_proxy)),
     }
 }

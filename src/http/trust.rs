@@ -53,6 +53,12 @@ impl Trust {
         self.extra.iter().map(|der| Self::pem_of(std::slice::from_ref(der)))
     }
 
+    /// Those of them that the system does not have, as PEM, one text each.
+    pub fn unknown_to_system(&self) -> impl Iterator<Item = String> {
+        let unknown = self.extra.iter().filter(|der| !self.system.contains(der));
+        unknown.map(|der| Self::pem_of(std::slice::from_ref(der)))
+    }
+
     /// Everything that is believed, as one PEM bundle, for programs that take a file in place of the
     /// system's.
     pub fn to_pem(&self) -> String {

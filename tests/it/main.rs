@@ -4,7 +4,11 @@
 //! that needs root says so and fails without it.
 
 #![allow(clippy::disallowed_methods, reason = "tests start the programs that they test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends at the first surprise")]
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
 mod boot;
+mod certificates;
+mod network;
+mod retry;
 mod support;

@@ -167,8 +167,7 @@ fn arguments(registration: &Registration) -> Vec<OsString> {
 
 /// What an old token looks like to people, if this may be one.
 fn token_hint(output: &str, age: Duration) -> String {
-    let refused = ["NotFound", "Not Found", "404", "Unauthorized", "401"];
-    if !refused.iter().any(|word| output.contains(word)) {
+    if !text::is_refusal(output) {
         return String::new();
     }
     let minutes = age.as_secs() / 60;

@@ -30,6 +30,8 @@ pub enum Who {
 pub struct Boot {
     pub dir: TempDir,
     who: Who,
+    /// A program and its arguments that starts the binary, which is named behind them.
+    wrapper: Vec<OsString>,
     args: Vec<OsString>,
     env: BTreeMap<OsString, OsString>,
 }
@@ -81,7 +83,8 @@ impl Boot {
         let binary = dir.path().join("garm-bootstrap");
         fs::copy(env!("CARGO_BIN_EXE_garm-bootstrap"), &binary).unwrap();
         fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
-        let boot = Self { dir, who: Who::Plain, args: vec!["run".into()], env: BTreeMap::new() };
+        let (args, env) = (vec!["run".into()], BTreeMap::new());
+        let boot = Self { dir, who: Who::Plain, wrapper: Vec::new(), args, env };
         let work = boot.path("work");
         fs::create_dir(&work).unwrap();
         let home = boot.home();
@@ -92,6 +95,8 @@ impl Boot {
             .env("GARM_STATE_DIR", state.to_str().unwrap())
             .env("GARM_RUNTIME_DIR", runtime.to_str().unwrap())
             .env("GARM_STOP_GRACE", "5s")
+            // The machine that runs the tests keeps its own idea of whom to trust.
+            .env("GARM_SYSTEM_CA", "false")
     }
 
     /// As root, dropping to `runner`.
@@ -110,6 +115,13 @@ impl Boot {
 
     pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
         self.args.push(arg.into());
+        self
+    }
+
+    /// As root, in a mount namespace of its own that `script` (of sh) prepares; it ends with `"$@"`.
+    pub fn in_namespace(mut self, script: &str) -> Self {
+        self = self.as_root();
+        self.wrapper = ["unshare", "-m", "sh", "-ec", script, "sh"].map(OsString::from).into();
         self
     }
 
@@ -155,8 +167,10 @@ impl Boot {
 
     /// The command as it is started, with nothing of our own environment.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(self.path("garm-bootstrap"));
-        command.args(&self.args).env_clear().envs(&self.env).current_dir("/");
+        let binary = self.path("garm-bootstrap").into_os_string();
+        let mut words = self.wrapper.iter().chain([&binary]).chain(&self.args);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).env_clear().envs(&self.env).current_dir("/");
         if is_root() && self.who == Who::Plain {
             let user = runner();
             command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
@@ -251,8 +265,8 @@ impl Ended {
     pub fn again(self, instance: &Instance) -> Boot {
         let fresh = Boot::of(instance);
         let dir = self.dir;
-        let mut boot =
-            Boot { dir, who: fresh.who, args: fresh.args.clone(), env: fresh.env.clone() };
+        let (args, env) = (fresh.args.clone(), fresh.env.clone());
+        let mut boot = Boot { dir, who: fresh.who, wrapper: Vec::new(), args, env };
         let (home, state, runtime) = (boot.home(), boot.path("work/state"), boot.path("work/run"));
         boot = boot
             .env("RUNNER_HOME", home.to_str().unwrap())
