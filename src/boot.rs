@@ -18,6 +18,9 @@
 
 mod assignment;
 mod authorities;
+mod discover;
+mod fetch;
+mod live;
 mod signals;
 mod start;
 mod told;
@@ -31,23 +34,21 @@ use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use fetch::Fetched;
 pub use signals::Signals;
 
-use crate::config::{Config, Jit};
+use crate::config::Config;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::forge::github::configure::{self, Place, Registration};
-use crate::forge::github::files::{self, JitFiles};
-use crate::garm::{Garm, IdleOutcome, Reporter, RunnerMetadata};
+use crate::forge::github::configure::{self, Place};
+use crate::forge::github::files;
+use crate::garm::{Garm, Reporter};
 use crate::host::{memory, os};
 use crate::http::{Http, Patience, Trust};
-use crate::secret::Secret;
 use crate::state::{self, Instance, State};
 use crate::supervise::{self, End, Supervisor, Why};
 use crate::timeline::{Phase, Timeline};
-use crate::tools::download::{self, Candidate};
-use crate::tools::locate::{self, Found};
-use crate::tools::{blocking, copy, dependencies, place};
+use crate::tools::{blocking, dependencies};
 
 /// Less memory than this has never run a job; it is said, because the kernel's killer does not say it.
 const LITTLE_MEMORY: u64 = 512 << 20;
@@ -58,22 +59,22 @@ const LAST_WORD: Duration = Duration::from_secs(5);
 
 /// Boots, supervises and ends one runner. `on_phase` hears of each phase as it begins; what it does wrong
 /// counts as a fault of the phase.
-pub async fn boot(config: Config, signals: Signals, on_phase: impl Fn(Phase) + 'static) -> Exit {
+///
+/// # Errors
+/// Why the boot could not even begin; GARM has heard nothing then.
+pub async fn boot(
+    config: Config,
+    signals: Signals,
+    on_phase: impl Fn(Phase) + 'static,
+) -> Result<Exit, Error> {
     let timeline = Timeline::start();
     // Before anything is said: a second starter must not speak for the first one.
-    let claimed = claim(&config);
-    let (state, instance) = match claimed {
-        Ok(claimed) => claimed,
-        Err(error) => return refuse(&error),
-    };
+    let (state, instance) = claim(&config)?;
     let halt = CancellationToken::new();
     let patience =
         Patience { deadline: Instant::now() + config.times.deadline, cancel: halt.clone() };
     let api = vec![config.access.metadata.clone(), config.access.callback.clone()];
-    let http = match Http::new(&config.trust, &config.proxy, api) {
-        Ok(http) => http,
-        Err(error) => return refuse(&error.into()),
-    };
+    let http = Http::new(&config.trust, &config.proxy, api)?;
     let garm = Garm::new(http.clone(), config.access.clone(), patience);
     let reporter = Reporter::start(garm.clone());
     tokio::spawn(halt_when(signals.clone(), reporter.clone(), halt));
@@ -94,7 +95,7 @@ pub async fn boot(config: Config, signals: Signals, on_phase: impl Fn(Phase) + '
     };
     let story = AssertUnwindSafe(boot.story()).catch_unwind().await;
     let outcome = story.unwrap_or_else(|panic| Err(Error::Panic(told::panic_text(&*panic))));
-    boot.finish(outcome).await
+    Ok(boot.finish(outcome).await)
 }
 
 /// The lock on the state folder, and the marker's word that this instance is unused.
@@ -105,11 +106,6 @@ fn claim(config: &Config) -> Result<(State, Instance), Error> {
     Ok((state, instance))
 }
 
-fn refuse(error: &Error) -> Exit {
-    error!("failed to {error}");
-    error.exit()
-}
-
 /// Ends the boot's waits when we are asked to leave or GARM has forgotten us. A runner that has been
 /// started is beyond the reach of this.
 async fn halt_when(signals: Signals, reporter: Reporter, halt: CancellationToken) {
@@ -118,25 +114,6 @@ async fn halt_when(signals: Signals, reporter: Reporter, halt: CancellationToken
         () = reporter.gone().cancelled() => {}
     }
     halt.cancel();
-}
-
-/// Who the runner is to be.
-struct Assignment {
-    candidates: Vec<Candidate>,
-    papers: Papers,
-}
-
-/// How the runner proves who it is.
-enum Papers {
-    Jit,
-    /// Boxed, for it is much larger than nothing.
-    Token(Box<Registration>),
-}
-
-/// The same, fetched.
-enum Fetched {
-    Jit(JitFiles),
-    Token { registration: Box<Registration>, token: Secret, at: Instant },
 }
 
 /// Everything that the phases share.
@@ -159,11 +136,7 @@ struct Boot {
 
 impl Boot {
     async fn story(&self) -> Result<Box<End>, Error> {
-        let preflight = async {
-            self.preflight();
-            Ok(())
-        };
-        self.during(Phase::Preflight, preflight).await?;
+        self.during(Phase::Preflight, async { self.preflight() }).await?;
         let assignment = self.during(Phase::Discover, self.discover()).await?;
         let papers = self.during(Phase::Fetch, self.fetch(assignment)).await?;
         self.during(Phase::Dependencies, self.dependencies()).await?;
@@ -173,8 +146,8 @@ impl Boot {
         self.live(runner, agent_id).await
     }
 
-    /// Looks at the machine. Nothing here is worth a failure: what really does not work says so itself.
-    fn preflight(&self) {
+    /// Looks at the machine. Most of it is not worth a failure: what really does not work says so itself.
+    fn preflight(&self) -> Result<(), Error> {
         let home = &self.config.home;
         let user = &self.config.user;
         info!(
@@ -197,147 +170,11 @@ impl Boot {
         if memory::total().is_some_and(|bytes| bytes < LITTLE_MEMORY) {
             warn!("there is little memory here; the kernel may kill a job for it");
         }
-    }
-
-    /// Says `installing`, and asks GARM who this is to be. A GARM that cannot say (v0.1 does not know
-    /// the question, and one with a CA bundle drops the connection) is taken at what was given.
-    async fn discover(&self) -> Result<Assignment, Error> {
-        let system = os::Os::read();
-        let message = format!(
-            "garm-bootstrap {} is booting on {} {} ({})",
-            env!("CARGO_PKG_VERSION"),
-            system.name,
-            system.version,
-            os::forge_arch()
-        );
-        self.reporter.first_contact(&message).await?;
-        let metadata = match self.garm.runner_metadata().await {
-            Ok(metadata) => Some(metadata),
-            Err(error) if error.status() == Some(401) || error.is_dropped() => {
-                info!(
-                    "GARM cannot say who this instance is to be; going by what was given: {error}"
-                );
-                None
+        match user.barred_from(home.parent().unwrap_or(home)) {
+            Some(folder) if self.config.switch_to.is_some() => {
+                Err(Error::Barred { user: user.name.clone(), home: home.clone(), folder })
             }
-            Err(source) => return Err(told::garm("the runner's metadata", source)),
-        };
-        self.trust_the_forge(metadata.as_ref()).await?;
-        let candidates = assignment::candidates(&self.config, metadata.as_ref())?;
-        let papers = if self.is_jit(metadata.as_ref()).await? {
-            Papers::Jit
-        } else {
-            Papers::Token(Box::new(assignment::registration(&self.config, metadata.as_ref())?))
-        };
-        Ok(Assignment { candidates, papers })
-    }
-
-    async fn is_jit(&self, metadata: Option<&RunnerMetadata>) -> Result<bool, Error> {
-        match (self.config.jit, metadata) {
-            (Jit::Wanted(jit), _) | (Jit::Guessed(jit), None) => Ok(jit),
-            (_, Some(metadata)) => Ok(metadata.jit_enabled),
-            // Every GARM knows this question, and its answer tells the kind.
-            (Jit::Unknown, None) => match self.garm.credential("runner").await {
-                Ok(_) => Ok(true),
-                Err(error) if error.status() == Some(404) => Ok(false),
-                Err(source) => Err(told::garm("the JIT files", source)),
-            },
-        }
-    }
-
-    /// Makes the forge's own authorities known, where GARM has some.
-    async fn trust_the_forge(&self, metadata: Option<&RunnerMetadata>) -> Result<(), Error> {
-        let bundles = match metadata {
-            Some(metadata) => metadata.ca_bundles.clone(),
-            None => self.garm.cert_bundle().await.unwrap_or_else(|error| {
-                warn!("GARM's certificates of the forge are not known: {error}");
-                std::collections::BTreeMap::default()
-            }),
-        };
-        let mut trust = self.config.trust.clone();
-        let mut added = 0;
-        for pem in assignment::pem_texts(&bundles) {
-            added += trust.add_pem(&pem, "GARM's CA bundle");
-        }
-        if added > 0 {
-            info!("trusting {added} more certificate authorities of the forge");
-            self.http.replace(Http::new(&trust, &self.config.proxy, vec![])?);
-            self.trust.replace(trust);
-        }
-        Ok(())
-    }
-
-    /// Brings the runner to its home, and its papers beside it.
-    async fn fetch(&self, assignment: Assignment) -> Result<Fetched, Error> {
-        let Assignment { candidates, papers } = assignment;
-        // Both are let run to an end of their own: dropping one half-way would leave its threads behind.
-        let trust = self.trust.borrow().clone();
-        let cancel = &self.garm.patience().cancel;
-        let (runner, papers, system_knows) = tokio::join!(
-            self.fetch_runner(&candidates),
-            self.fetch_papers(papers),
-            authorities::add_to_system(&self.config, &trust, cancel)
-        );
-        runner?;
-        self.defaults.replace(authorities::variables(&self.config, &trust, system_knows));
-        papers
-    }
-
-    async fn fetch_runner(&self, candidates: &[Candidate]) -> Result<(), Error> {
-        let (home, assets) = (self.config.home.clone(), self.config.assets.clone());
-        let owner = self.config.switch_to.clone();
-        let found = blocking(move || locate::find(&home, assets.as_deref())).await;
-        let home = self.config.home.clone();
-        match found {
-            Found::InHome(runner) => {
-                let version = runner.version.unwrap_or_default();
-                info!(version, "the runner is in its home already");
-                blocking(move || place::sweep(&home)).await;
-            }
-            Found::InAssets(runner) => {
-                info!(
-                    version = runner.version,
-                    "copying the runner from {}",
-                    runner.home.display()
-                );
-                self.reporter.installing("copying the runner from the image");
-                let cancel = self.garm.patience().cancel.clone();
-                blocking(move || copy::bring(&runner, &home, owner.as_ref(), &cancel)).await?;
-            }
-            Found::Nothing(reasons) => {
-                for reason in reasons {
-                    info!("no runner to use: {reason}");
-                }
-                self.reporter.installing("downloading the runner");
-                let http = self.http.borrow().clone();
-                let patience = self.garm.patience();
-                let (owner, pace) = (owner.as_ref(), download::Pace::default());
-                // Boxed, for the futures of one download in its many stages are large.
-                let unpacked =
-                    Box::pin(download::download(&http, candidates, &home, owner, pace, patience))
-                        .await?;
-                self.timeline.borrow_mut().add_bytes(Phase::Fetch, unpacked.compressed_bytes);
-                info!(files = unpacked.files, bytes = unpacked.bytes, "the runner is unpacked");
-            }
-        }
-        Ok(())
-    }
-
-    async fn fetch_papers(&self, papers: Papers) -> Result<Fetched, Error> {
-        match papers {
-            Papers::Jit => {
-                let file = async |name| {
-                    let file = self.garm.credential(name).await;
-                    file.map_err(|source| told::garm("the JIT files", source))
-                };
-                let (runner, credentials) = (file("runner").await?, file("credentials").await?);
-                let rsa_params = file("credentials_rsaparams").await?;
-                Ok(Fetched::Jit(JitFiles::check(runner, credentials, rsa_params)?))
-            }
-            Papers::Token(registration) => {
-                let token = self.garm.registration_token().await;
-                let token = token.map_err(told::registration_token)?;
-                Ok(Fetched::Token { registration, token, at: Instant::now() })
-            }
+            _ => Ok(()),
         }
     }
 
@@ -406,85 +243,6 @@ impl Boot {
             end = self.lead(&runner) => Err(end),
         };
         up.map(|()| runner).map_err(Error::Ended)
-    }
-
-    /// Announces the runner and leads it to its end. The two run side by side: a GARM that cannot be
-    /// reached must not keep a signal from a runner that has its job already.
-    async fn live(&self, runner: Supervisor, agent_id: Option<u64>) -> Result<Box<End>, Error> {
-        let lead = self.lead(&runner);
-        tokio::pin!(lead);
-        self.phase.set(Phase::Announce);
-        let announced = tokio::select! {
-            announced = self.during(Phase::Announce, self.announce(agent_id)) => announced?,
-            end = &mut lead => return Self::before_idle(end),
-        };
-        if !announced {
-            warn!("GARM could not be told that the runner is idle; it goes on without");
-        }
-        self.during(Phase::Supervise, async { Ok(lead.await) }).await
-    }
-
-    /// A runner that was gone before GARM took `idle`: fine if it has had its job.
-    fn before_idle(end: Box<End>) -> Result<Box<End>, Error> {
-        if end.job.is_some() { Ok(end) } else { Err(Error::Ended(end)) }
-    }
-
-    /// Whether GARM knows now that the runner is idle.
-    async fn announce(&self, agent_id: Option<u64>) -> Result<bool, Error> {
-        let message = format!("runner ready in {}", self.timeline.borrow().summary());
-        info!("{message}");
-        // Not the boot's own patience: a signal drains the runner, and does not silence us.
-        let deadline = self.garm.patience().deadline.max(Instant::now() + LAST_WORD);
-        let patience = Patience { deadline, cancel: CancellationToken::new() };
-        let known = match self.reporter.idle(message, agent_id, patience).await {
-            Ok(IdleOutcome::Accepted) => true,
-            Ok(IdleOutcome::Known) => {
-                info!("GARM knows already that the runner is up (401)");
-                true
-            }
-            Ok(IdleOutcome::Refused(why)) => {
-                warn!("GARM refused \"idle\": {why}");
-                true
-            }
-            Err(error) => {
-                warn!("{error}");
-                false
-            }
-        };
-        self.mark_used();
-        Ok(known)
-    }
-
-    /// Watches over the runner until it has ended, and passes on what we are asked to do.
-    async fn lead(&self, runner: &Supervisor) -> Box<End> {
-        let mut seen = 0;
-        let mut marked = false;
-        loop {
-            tokio::select! {
-                biased;
-                () = runner.wait_job(), if !marked => {
-                    marked = true;
-                    self.mark_used();
-                }
-                end = runner.wait_ended() => return end,
-                count = self.signals.more_than(seen) => {
-                    seen = count;
-                    if count == 1 {
-                        info!("asked to leave: taking no more jobs, and waiting for one that runs");
-                        runner.drain(Why::Asked);
-                    } else {
-                        info!("asked again: stopping the runner now");
-                        runner.stop(Why::Asked);
-                    }
-                }
-            }
-        }
-    }
-
-    fn mark_used(&self) {
-        if let Err(error) = self.state.mark_used(&self.instance) {
-            warn!("failed to {error}; a restart might start the runner again");
-        }
     }
 
     async fn finish(&self, outcome: Result<Box<End>, Error>) -> Exit {

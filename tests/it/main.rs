@@ -10,5 +10,6 @@
 mod boot;
 mod certificates;
 mod network;
+mod refusals;
 mod retry;
 mod support;

@@ -1,0 +1,106 @@
+//! The phase that brings the runner to its home, and its papers beside it.
+
+use std::time::Instant;
+
+use tracing::info;
+
+use super::discover::Assignment;
+use super::{Boot, authorities, told};
+use crate::error::Error;
+use crate::forge::github::configure::Registration;
+use crate::forge::github::files::JitFiles;
+use crate::secret::Secret;
+use crate::timeline::Phase;
+use crate::tools::download::{self, Candidate};
+use crate::tools::locate::{self, Found};
+use crate::tools::{blocking, copy, place};
+
+/// How the runner proves who it is.
+pub(super) enum Papers {
+    Jit,
+    /// Boxed, for it is much larger than nothing.
+    Token(Box<Registration>),
+}
+
+/// The same, fetched.
+pub(super) enum Fetched {
+    Jit(JitFiles),
+    Token { registration: Box<Registration>, token: Secret, at: Instant },
+}
+
+impl Boot {
+    /// Brings the runner to its home, and its papers beside it.
+    pub(super) async fn fetch(&self, assignment: Assignment) -> Result<Fetched, Error> {
+        let Assignment { candidates, papers } = assignment;
+        // All are let run to an end of their own: dropping one half-way would leave its threads behind.
+        let trust = self.trust.borrow().clone();
+        let cancel = &self.garm.patience().cancel;
+        let (runner, papers, system_knows) = tokio::join!(
+            self.fetch_runner(&candidates),
+            self.fetch_papers(papers),
+            authorities::add_to_system(&self.config, &trust, cancel)
+        );
+        runner?;
+        self.defaults.replace(authorities::variables(&self.config, &trust, system_knows));
+        papers
+    }
+
+    async fn fetch_runner(&self, candidates: &[Candidate]) -> Result<(), Error> {
+        let (home, assets) = (self.config.home.clone(), self.config.assets.clone());
+        let owner = self.config.switch_to.clone();
+        let found = blocking(move || locate::find(&home, assets.as_deref())).await;
+        let home = self.config.home.clone();
+        match found {
+            Found::InHome(runner) => {
+                let version = runner.version.unwrap_or_default();
+                info!(version, "the runner is in its home already");
+                blocking(move || place::sweep(&home)).await;
+            }
+            Found::InAssets(runner) => {
+                info!(
+                    version = runner.version,
+                    "copying the runner from {}",
+                    runner.home.display()
+                );
+                self.reporter.installing("copying the runner from the image");
+                let cancel = self.garm.patience().cancel.clone();
+                blocking(move || copy::bring(&runner, &home, owner.as_ref(), &cancel)).await?;
+            }
+            Found::Nothing(reasons) => {
+                for reason in reasons {
+                    info!("no runner to use: {reason}");
+                }
+                self.reporter.installing("downloading the runner");
+                let http = self.http.borrow().clone();
+                let patience = self.garm.patience();
+                let (owner, pace) = (owner.as_ref(), download::Pace::default());
+                // Boxed, for the futures of one download in its many stages are large.
+                let unpacked =
+                    Box::pin(download::download(&http, candidates, &home, owner, pace, patience))
+                        .await?;
+                self.timeline.borrow_mut().add_bytes(Phase::Fetch, unpacked.compressed_bytes);
+                info!(files = unpacked.files, bytes = unpacked.bytes, "the runner is unpacked");
+            }
+        }
+        Ok(())
+    }
+
+    async fn fetch_papers(&self, papers: Papers) -> Result<Fetched, Error> {
+        match papers {
+            Papers::Jit => {
+                let file = async |name| {
+                    let file = self.garm.credential(name).await;
+                    file.map_err(|source| told::garm("the JIT files", source))
+                };
+                let (runner, credentials) = (file("runner").await?, file("credentials").await?);
+                let rsa_params = file("credentials_rsaparams").await?;
+                Ok(Fetched::Jit(JitFiles::check(runner, credentials, rsa_params)?))
+            }
+            Papers::Token(registration) => {
+                let token = self.garm.registration_token().await;
+                let token = token.map_err(told::registration_token)?;
+                Ok(Fetched::Token { registration, token, at: Instant::now() })
+            }
+        }
+    }
+}
