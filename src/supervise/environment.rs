@@ -117,7 +117,7 @@ pub fn environment(sources: &Sources<'_>) -> Vec<Pair> {
     let Sources { ours, account, home, etc_environment, path_file, defaults, extra } = *sources;
     let mut all: BTreeMap<OsString, OsString> = BTreeMap::new();
     let mut set = |name: &OsStr, value: &OsStr| {
-        if !is_forbidden(name) && (is_proxy(name) || !holds_secret(value)) {
+        if !is_forbidden(name) && !holds_secret(name, value) {
             all.insert(name.to_owned(), value.to_owned());
         }
     };
@@ -156,14 +156,15 @@ pub fn is_forbidden(name: &OsStr) -> bool {
     FORBIDDEN.contains(&&*name) || FORBIDDEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// `http_proxy` and its like, in either case.
-fn is_proxy(name: &OsStr) -> bool {
-    name.to_string_lossy().to_ascii_lowercase().ends_with("_proxy")
-}
-
-fn holds_secret(value: &OsStr) -> bool {
+/// Whether `value` holds a secret that is not in its place: the credentials in a proxy's address are.
+fn holds_secret(name: &OsStr, value: &OsStr) -> bool {
     let value = value.to_string_lossy();
-    redact(&value) != value
+    let is_proxy = name.to_string_lossy().to_ascii_lowercase().ends_with("_proxy");
+    let looked_at = match value.rsplit_once('@') {
+        Some((_, host)) if is_proxy => host,
+        _ => &value,
+    };
+    redact(looked_at) != looked_at
 }
 
 /// `/etc/environment` as pam_env(8) reads it: `KEY=VALUE` lines, perhaps with `export ` in front; `#`
