@@ -113,13 +113,15 @@ impl Cause {
     /// The sentence for a person; `error` has the details.
     pub(super) fn tell(&self, error: &reqwest::Error, peer: &Peer) -> String {
         let details = details(error);
+        // The libraries' words for the way there say nothing; those of the system do.
+        let system = chain(error).last().map(ToString::to_string).unwrap_or_default();
         match self {
-            Self::Name => format!("the name {} does not resolve ({details})", peer.host),
-            Self::Route => format!("there is no route to {peer} ({details})"),
+            Self::Name => format!("the name {} does not resolve ({system})", peer.host),
+            Self::Route => format!("there is no route to {peer} ({system})"),
             Self::Connect if error.is_timeout() => {
                 format!("{peer} did not accept the connection in time")
             }
-            Self::Connect => format!("{peer} does not accept connections ({details})"),
+            Self::Connect => format!("{peer} does not accept connections ({system})"),
             Self::Certificate(why) => why.clone(),
             Self::Incompatible => format!("no common version or algorithm of TLS ({details})"),
             Self::NotTls => {
