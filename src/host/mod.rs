@@ -9,4 +9,5 @@ pub mod memory;
 pub mod names;
 pub mod os;
 pub mod process;
+pub mod store;
 pub mod users;
