@@ -7,4 +7,5 @@
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
 mod boot;
+mod storm;
 mod support;
