@@ -79,7 +79,10 @@ impl Boot {
         let dir = tempfile::Builder::new().prefix("garm-it-").tempdir_in("/tmp").unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let binary = dir.path().join("garm-bootstrap");
-        fs::copy(env!("CARGO_BIN_EXE_garm-bootstrap"), &binary).unwrap();
+        // A file that is being written cannot be executed, and a process that another test starts at
+        // that moment holds it open for a while longer; so it is linked where that can be done.
+        let built = env!("CARGO_BIN_EXE_garm-bootstrap");
+        fs::hard_link(built, &binary).or_else(|_| fs::copy(built, &binary).map(drop)).unwrap();
         fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
         let boot = Self { dir, who: Who::Plain, args: vec!["run".into()], env: BTreeMap::new() };
         let work = boot.path("work");
