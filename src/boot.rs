@@ -17,6 +17,8 @@
 //! out of here, a panic included, goes through [`Boot::finish`].
 
 mod assignment;
+mod kept;
+mod leftovers;
 mod signals;
 mod start;
 mod told;
@@ -32,16 +34,18 @@ use tracing::{error, info, warn};
 
 pub use signals::Signals;
 
+use self::kept::Kept;
+use self::leftovers::Leftovers;
 use crate::config::{Config, Jit};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::forge::github::configure::{self, Place, Registration};
 use crate::forge::github::files::{self, JitFiles};
-use crate::garm::{Garm, IdleOutcome, Reporter, RunnerMetadata};
+use crate::garm::{Access, Garm, IdleOutcome, Reporter, RunnerMetadata};
 use crate::host::{memory, os};
-use crate::http::{Http, Patience};
+use crate::http::{Http, Patience, ProxySettings, Trust};
 use crate::secret::Secret;
-use crate::state::{self, Instance, State};
+use crate::state::{self, Instance, State, StateError};
 use crate::supervise::{self, End, Supervisor, Why};
 use crate::timeline::{Phase, Timeline};
 use crate::tools::download::{self, Candidate};
@@ -54,6 +58,8 @@ const LITTLE_MEMORY: u64 = 512 << 20;
 const LAST_WORD_WHEN_STOPPED: Duration = Duration::from_secs(8);
 /// The least that `failed` is tried when the deadline has passed already.
 const LAST_WORD: Duration = Duration::from_secs(5);
+/// How long it is tried when the boot cannot even begin.
+const LAST_WORD_AT_ONCE: Duration = Duration::from_secs(10);
 
 /// Boots, supervises and ends one runner. `on_phase` hears of each phase as it begins; what it does wrong
 /// counts as a fault of the phase.
@@ -63,7 +69,7 @@ pub async fn boot(config: Config, signals: Signals, on_phase: impl Fn(Phase) + '
     let claimed = claim(&config);
     let (state, instance) = match claimed {
         Ok(claimed) => claimed,
-        Err(error) => return refuse(&error),
+        Err(error) => return refuse(&error, &config).await,
     };
     let halt = CancellationToken::new();
     let patience =
@@ -71,7 +77,7 @@ pub async fn boot(config: Config, signals: Signals, on_phase: impl Fn(Phase) + '
     let api = vec![config.access.metadata.clone(), config.access.callback.clone()];
     let http = match Http::new(&config.trust, &config.proxy, api) {
         Ok(http) => http,
-        Err(error) => return refuse(&error.into()),
+        Err(error) => return refuse(&error.into(), &config).await,
     };
     let garm = Garm::new(http.clone(), config.access.clone(), patience);
     let reporter = Reporter::start(garm.clone());
@@ -83,6 +89,7 @@ pub async fn boot(config: Config, signals: Signals, on_phase: impl Fn(Phase) + '
         instance,
         garm,
         reporter,
+        runner: RefCell::default(),
         http: RefCell::new(http),
         timeline: RefCell::new(timeline),
         phase: Cell::new(Phase::Preflight),
@@ -93,17 +100,43 @@ pub async fn boot(config: Config, signals: Signals, on_phase: impl Fn(Phase) + '
     boot.finish(outcome).await
 }
 
-/// The lock on the state folder, and the marker's word that this instance is unused.
+/// The lock on the state folder, and the marker's word that this instance is unused; nothing of an
+/// earlier boot runs any more.
 fn claim(config: &Config) -> Result<(State, Instance), Error> {
     let instance = Instance::new(config.access.callback.as_str(), config.access.token.expose());
     let state = State::lock(&state::folder(&config.dirs.state)?)?;
     state.refuse_used(&instance)?;
+    let left = Leftovers::in_home(&config.home);
+    if let Some(runner) = left.runner {
+        return Err(StateError::Alive { pid: runner.as_raw() }.into());
+    }
+    left.end_configuring();
     Ok((state, instance))
 }
 
-fn refuse(error: &Error) -> Exit {
-    error!("failed to {error}");
+/// Ends a boot that could not begin. GARM hears of it, but not from a second starter: the first one
+/// speaks for this instance.
+async fn refuse(error: &Error, config: &Config) -> Exit {
+    let message = told::failure(error, Phase::Preflight);
+    error!("{message}");
+    if error.exit() != Exit::AlreadyRun
+        && let Err(why) = tell(&message, config.access.clone(), config).await
+    {
+        warn!("GARM could not be told of the failure: {why}");
+    }
     error.exit()
+}
+
+async fn tell(message: &str, access: Access, config: &Config) -> Result<(), Error> {
+    let api = vec![access.callback.clone()];
+    // What is wrong may be the very settings of the client.
+    let http = Http::new(&config.trust, &config.proxy, api.clone())
+        .or_else(|_| Http::new(&Trust::default(), &ProxySettings::default(), api))?;
+    let deadline = Instant::now() + LAST_WORD_AT_ONCE;
+    let patience = Patience { deadline, cancel: CancellationToken::new() };
+    let reporter = Reporter::start(Garm::new(http, access, patience.clone()));
+    let said = reporter.failed(message, patience).await;
+    said.map_err(|source| Error::Garm { what: "to listen", source, hint: "" })
 }
 
 /// Ends the boot's waits when we are asked to leave or GARM has forgotten us. A runner that has been
@@ -132,7 +165,15 @@ enum Papers {
 /// The same, fetched.
 enum Fetched {
     Jit(JitFiles),
-    Token { registration: Box<Registration>, token: Secret, at: Instant },
+    Token {
+        registration: Box<Registration>,
+        token: Secret,
+        at: Instant,
+    },
+    /// An earlier boot, which was killed, has registered the runner.
+    Registered {
+        agent_id: u64,
+    },
 }
 
 /// Everything that the phases share.
@@ -143,6 +184,8 @@ struct Boot {
     instance: Instance,
     garm: Garm,
     reporter: Reporter,
+    /// Once it is started: whatever happens to the boot, it is not left alone.
+    runner: RefCell<Option<Supervisor>>,
     /// Replaced when the forge turns out to have authorities of its own.
     http: RefCell<Http>,
     timeline: RefCell<Timeline>,
@@ -310,10 +353,46 @@ impl Boot {
                 let rsa_params = file("credentials_rsaparams").await?;
                 Ok(Fetched::Jit(JitFiles::check(runner, credentials, rsa_params)?))
             }
-            Papers::Token(registration) => {
-                let token = self.garm.registration_token().await;
-                let token = token.map_err(told::registration_token)?;
-                Ok(Fetched::Token { registration, token, at: Instant::now() })
+            Papers::Token(registration) => self.registration_token(registration).await,
+        }
+    }
+
+    /// The registration token, which GARM hands out once: an earlier boot of this instance, which was
+    /// killed, may have it.
+    async fn registration_token(
+        &self,
+        mut registration: Box<Registration>,
+    ) -> Result<Fetched, Error> {
+        let kept = self.kept();
+        match kept.as_ref().and_then(Kept::find) {
+            Some(kept::Found::Registered { agent_id })
+                if files::registered(&self.config.home).is_ok_and(|id| id == agent_id) =>
+            {
+                info!(agent_id, "the runner was registered by an earlier start of this instance");
+                return Ok(Fetched::Registered { agent_id });
+            }
+            Some(kept::Found::Token { token, at }) => {
+                info!("an earlier start of this instance has fetched the registration token");
+                // It may have registered under our name, which is nobody else's.
+                registration.replace = true;
+                return Ok(Fetched::Token { registration, token, at });
+            }
+            _ => {}
+        }
+        let token = self.garm.registration_token().await.map_err(told::registration_token)?;
+        if let Some(kept) = kept {
+            kept.keep_token(&token);
+        }
+        Ok(Fetched::Token { registration, token, at: Instant::now() })
+    }
+
+    /// Where the registration is kept over a restart; `None` where there is no private place for it.
+    fn kept(&self) -> Option<Kept> {
+        match state::folder(&self.config.dirs.runtime) {
+            Ok(folder) => Some(Kept::new(&folder, &self.instance)),
+            Err(error) => {
+                warn!("failed to {error}; a restart would be without the registration");
+                None
             }
         }
     }
@@ -350,9 +429,13 @@ impl Boot {
                 };
                 let patience = self.garm.patience();
                 let id = configure::register(&place, &registration, &token, at, patience).await?;
+                if let Some(kept) = self.kept() {
+                    kept.keep_registration(id);
+                }
                 info!(agent_id = id, "the runner is registered");
                 Ok(Some(id))
             }
+            Fetched::Registered { agent_id } => Ok(Some(agent_id)),
         }
     }
 
@@ -373,6 +456,7 @@ impl Boot {
         let launch = start::launch(&self.config);
         let sink = supervise::our_stdout().map_err(|source| start::no_stdout(&source))?;
         let (runner, _) = Supervisor::start(launch, sink);
+        self.runner.replace(Some(runner.clone()));
         let up = tokio::select! {
             up = runner.wait_up() => up,
             () = tokio::time::sleep(self.config.times.ready_timeout) => {
@@ -392,16 +476,17 @@ impl Boot {
         self.phase.set(Phase::Announce);
         let announced = tokio::select! {
             announced = self.during(Phase::Announce, self.announce(agent_id)) => announced?,
-            end = &mut lead => return Self::before_idle(end),
+            end = &mut lead => return Self::without_idle(end),
         };
         if !announced {
-            warn!("GARM could not be told that the runner is idle; it goes on without");
+            warn!("the runner goes on, though GARM does not know that it is idle");
         }
-        self.during(Phase::Supervise, async { Ok(lead.await) }).await
+        let end = self.during(Phase::Supervise, async { Ok(lead.await) }).await?;
+        if announced { Ok(end) } else { Self::without_idle(end) }
     }
 
-    /// A runner that was gone before GARM took `idle`: fine if it has had its job.
-    fn before_idle(end: Box<End>) -> Result<Box<End>, Error> {
+    /// A runner that was gone without GARM having taken `idle`: fine if it has had its job.
+    fn without_idle(end: Box<End>) -> Result<Box<End>, Error> {
         if end.job.is_some() { Ok(end) } else { Err(Error::Ended(end)) }
     }
 
@@ -420,7 +505,7 @@ impl Boot {
             }
             Ok(IdleOutcome::Refused(why)) => {
                 warn!("GARM refused \"idle\": {why}");
-                true
+                false
             }
             Err(error) => {
                 warn!("{error}");
@@ -465,16 +550,27 @@ impl Boot {
 
     async fn finish(&self, outcome: Result<Box<End>, Error>) -> Exit {
         let stopped = self.signals.count() > 0;
-        let exit = match outcome {
-            Ok(end) => end.exit(),
+        let (exit, heard) = match outcome {
+            Ok(end) => (end.exit(), true),
             Err(error) => {
                 let error = self.cause(error);
                 let message = told::failure(&error, self.phase.get());
                 error!("{message}");
-                self.say_failed(&message, stopped).await;
-                error.exit()
+                let runner = self.runner.take();
+                if let Some(runner) = &runner {
+                    runner.drain(Why::BootFailed);
+                }
+                let heard = self.say_failed(&message, stopped).await;
+                if let Some(runner) = &runner {
+                    self.lead(runner).await;
+                }
+                (error.exit(), heard)
             }
         };
+        // A GARM that could not be told may still take another start of this instance.
+        if heard && let Some(kept) = self.kept() {
+            kept.forget();
+        }
         self.timeline.borrow_mut().end(self.phase.get());
         if let Err(error) = self.state.write_timeline(&self.timeline.borrow()) {
             warn!("failed to {error}");
@@ -493,7 +589,8 @@ impl Boot {
         }
     }
 
-    async fn say_failed(&self, message: &str, stopped: bool) {
+    /// Whether GARM has heard it.
+    async fn say_failed(&self, message: &str, stopped: bool) -> bool {
         let now = Instant::now();
         let deadline = if stopped {
             now + LAST_WORD_WHEN_STOPPED
@@ -504,11 +601,15 @@ impl Boot {
         let hurry = self.signals.more_than(self.signals.count().max(u32::from(stopped)));
         tokio::select! {
             delivered = self.reporter.failed(message, patience) => {
-                if let Err(error) = delivered {
+                if let Err(error) = &delivered {
                     warn!("GARM could not be told of the failure: {error}");
                 }
+                delivered.is_ok()
             }
-            _ = hurry => warn!("asked again to leave: GARM was not told of the failure"),
+            _ = hurry => {
+                warn!("asked again to leave: GARM was not told of the failure");
+                false
+            }
         }
     }
 

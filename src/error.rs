@@ -57,7 +57,9 @@ pub enum Error {
 impl Error {
     pub fn exit(&self) -> Exit {
         match self {
-            Self::State(StateError::Busy { .. } | StateError::Used { .. }) => Exit::AlreadyRun,
+            Self::State(
+                StateError::Busy { .. } | StateError::Used { .. } | StateError::Alive { .. },
+            ) => Exit::AlreadyRun,
             Self::Config(_) | Self::Typed(_) | Self::State(_) | Self::Client(_) => Exit::Usage,
             Self::FirstContact(FirstContact::Superseded(_)) | Self::Superseded => Exit::Superseded,
             Self::FirstContact(FirstContact::Unreachable(_)) => Exit::Unreachable,
@@ -81,7 +83,8 @@ impl Error {
     /// Short and stable: `runner_not_fetched`, `configure_failed`, …
     pub fn reason(&self) -> &'static str {
         match self.exit() {
-            Exit::Done => "done",
+            // Of a failure: the runner was drained before GARM had heard that it was idle.
+            Exit::Done | Exit::Stopped => "stopped",
             Exit::Usage => "bad_settings",
             Exit::Unreachable => "garm_unreachable",
             Exit::Superseded => "superseded",
@@ -95,7 +98,6 @@ impl Error {
             Exit::VersionRefused => "version_refused",
             Exit::LimitPassed => "limit_passed",
             Exit::Killed => "killed",
-            Exit::Stopped => "stopped",
             Exit::AlreadyRun => "already_run",
             Exit::Internal => "internal_fault",
         }

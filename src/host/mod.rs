@@ -8,4 +8,5 @@ pub mod files;
 pub mod memory;
 pub mod os;
 pub mod process;
+pub mod processes;
 pub mod users;
