@@ -619,6 +619,11 @@ impl Boot {
         phase: Phase,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
+        let runner_is_up = matches!(phase, Phase::Announce | Phase::Supervise);
+        if !runner_is_up && self.garm.patience().cancel.is_cancelled() {
+            // Told to leave in a phase that had nothing to wait for: no other one is begun.
+            return Err(Error::Stopped);
+        }
         self.phase.set(phase);
         self.timeline.borrow_mut().begin(phase);
         (self.on_phase)(phase);

@@ -1,15 +1,12 @@
 //! What must hold for a boot, whatever the wire did to it.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use garm_sim::archive::runner_runs;
 use garm_sim::{Call, Endpoint};
 
 use super::{DEADLINE, Trial};
-use crate::support::read;
+use crate::support::traces::{files_below, processes_of};
 
 /// `failed` is tried so long after the deadline (the boot's last word), and the program may take a moment to leave.
 const LAST_WORD: Duration = Duration::from_secs(5 + 3);
@@ -179,33 +176,4 @@ fn traces(trial: &Trial) -> Vec<String> {
         }
     }
     wrong
-}
-
-/// Everything below `root`, by its path from there.
-fn files_below(root: &Path) -> BTreeSet<String> {
-    let (mut found, mut folders) = (BTreeSet::new(), vec![root.to_owned()]);
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            found.insert(path.strip_prefix(root).unwrap().to_string_lossy().into_owned());
-            if path.is_dir() && !path.is_symlink() {
-                folders.push(path);
-            }
-        }
-    }
-    found
-}
-
-/// The command lines of processes that run in `dir` or out of it.
-fn processes_of(dir: &Path) -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let path = entry.path();
-        let inside =
-            |link: &str| fs::read_link(path.join(link)).is_ok_and(|to| to.starts_with(dir));
-        if inside("cwd") || inside("exe") {
-            found.push(read(&path.join("cmdline")).replace('\0', " "));
-        }
-    }
-    found
 }

@@ -1,5 +1,7 @@
 //! Starting the binary and looking at what it left behind.
 
+pub mod traces;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
