@@ -172,8 +172,8 @@ fn a_token_that_was_fetched_before_the_kill_is_used_after_it() {
     assert_eq!(sim.registrations().len(), 0, "the job is over");
     let asked = sim.calls().iter().filter(|c| c.endpoint == Endpoint::RegistrationToken).count();
     assert_eq!(asked, 1);
-    let registering = runner_starts(&home).into_iter().filter(|s| s.subcommand == "configure");
-    assert!(registering.last().unwrap().args().contains(&"--replace".to_owned()));
+    let mut registering = runner_starts(&home).into_iter().filter(|s| s.subcommand == "configure");
+    assert!(registering.next_back().unwrap().args().contains(&"--replace".to_owned()));
 }
 
 #[test]

@@ -19,7 +19,7 @@ The commands of this project:
   cargo xtask demo    build, start a simulated GARM, boot a runner, run one job, show what GARM saw
   cargo xtask test    format, lints, all tests, documentation; as root it installs what it needs
   cargo xtask dist    build the static release binary and check it
-  cargo xtask storm   boot in a storm of faults; --seeds N (300), --first S (1)
+  cargo xtask storm   boot in a storm of faults; --seeds N (300), --first S (1), --percent P (30)
 ";
 
 fn main() -> ExitCode {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use garm_sim::archive::runner_runs;
-use garm_sim::{Call, Endpoint};
+use garm_sim::{Call, Endpoint, Host};
 
 use super::{DEADLINE, Trial};
 use crate::support::traces::{files_below, processes_of};
@@ -80,35 +80,36 @@ fn silence(trial: &Trial) -> Result<&'static str, String> {
 
 /// Whether the reason that GARM was told is what happened.
 fn truth(trial: &Trial, message: &str) -> Result<&'static str, String> {
-    let reason = message.strip_prefix('[').and_then(|rest| rest.split_once(']')).map(|pair| pair.0);
     let calls = trial.sim.calls();
-    let met = |endpoint: Endpoint, fault: &str| {
-        calls.iter().any(|call| {
-            call.endpoint == endpoint && call.fault.as_deref().is_some_and(|f| f.contains(fault))
-        })
-    };
-    let last = |endpoint: Endpoint| calls.iter().rev().find(|call| call.endpoint == endpoint);
-    let last_met = |endpoint| last(endpoint).is_some_and(|call| call.fault.is_some());
-    let lost_token = calls.iter().any(|call| {
-        call.endpoint == Endpoint::RegistrationToken
-            && call.fault.is_some()
-            && call.status != Some(401)
-    }) && last(Endpoint::RegistrationToken).and_then(|call| call.status)
-        == Some(401);
-    let (exit, kind, holds) = match reason {
-        Some("garm_unreachable") => (
-            10,
-            "unreachable",
-            calls.iter().any(|call| call.endpoint != Endpoint::Forge && call.fault.is_some())
-                && trial.took > DEADLINE / 2,
-        ),
-        Some("garm_refused") => (12, "token lost", lost_token),
-        Some("runner_not_fetched") => (20, "not fetched", {
-            let dropped = calls.iter().filter(|call| call.endpoint == Endpoint::RunnerMetadata);
-            met(Endpoint::Download, "flipped")
-                || last_met(Endpoint::Download)
-                || (dropped.count() >= 4 && last_met(Endpoint::RunnerMetadata))
-        }),
+    let to = |endpoint: Endpoint| calls.iter().filter(move |call| call.endpoint == endpoint);
+    let last_met_a_fault =
+        |endpoint| to(endpoint).next_back().is_some_and(|call| call.fault.is_some());
+    let reason = message.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let (exit, kind, holds) = match reason.map(|pair| pair.0) {
+        // The last thing that was asked for was refused by the storm to the end of the deadline.
+        Some("garm_unreachable") => {
+            let asked = calls.iter().filter(|call| {
+                call.host == Host::Garm && call.posted_status().as_deref() != Some("failed")
+            });
+            let met = asked.last().is_some_and(|call| call.fault.is_some());
+            (10, "unreachable", met && trial.took > DEADLINE / 3)
+        }
+        // It was handed out once, in a reply that the storm took.
+        Some("garm_refused") if message.contains("the token was handed out already") => {
+            let lost = to(Endpoint::RegistrationToken).any(|call| call.fault.is_some());
+            let refused = to(Endpoint::RegistrationToken).next_back().and_then(|call| call.status);
+            (12, "token lost", lost && refused == Some(401))
+        }
+        Some("runner_not_fetched") if message.contains("no address to download it from") => {
+            let dropped = to(Endpoint::RunnerMetadata).count() >= 4;
+            (20, "metadata dropped", dropped && last_met_a_fault(Endpoint::RunnerMetadata))
+        }
+        Some("runner_not_fetched") => {
+            let flipped = to(Endpoint::Download)
+                .any(|call| call.fault.as_deref().is_some_and(|fault| fault.contains("flipped")));
+            let kind = if flipped { "archive damaged" } else { "download cut off" };
+            (20, kind, flipped || last_met_a_fault(Endpoint::Download))
+        }
         _ => return Err(format!("a failure for which no fault is the cause: {message}")),
     };
     if trial.ended.code != exit {

@@ -17,7 +17,8 @@ use crate::support::{Boot, Ended, Who, is_root};
 
 /// Seeds in a usual run of the tests; `STORM_SEEDS` and `STORM_FIRST` say otherwise.
 const SEEDS: u64 = 60;
-const PROBABILITY: f64 = 0.3;
+/// Of a hundred calls so many meet a fault; `STORM_PERCENT` says otherwise.
+const PERCENT: u32 = 30;
 const DEADLINE: Duration = Duration::from_secs(25);
 /// A boot mostly waits for its next attempt, so a core can lead several at once.
 const BOOTS_PER_CORE: usize = 6;
@@ -34,9 +35,9 @@ struct Trial {
 
 #[test]
 fn every_boot_in_a_storm_ends_in_idle_or_in_one_true_failure() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let first = number("STORM_FIRST").unwrap_or(1);
-    let last = first + number("STORM_SEEDS").unwrap_or(SEEDS) - 1;
+    let first = asked("STORM_FIRST").unwrap_or(1);
+    let last = first + asked("STORM_SEEDS").unwrap_or(SEEDS) - 1;
+    let percent = asked("STORM_PERCENT").unwrap_or(PERCENT);
     let (next, verdicts) = (AtomicU64::new(first), Mutex::new(Vec::new()));
     let boots = std::thread::available_parallelism().map_or(2, usize::from) * BOOTS_PER_CORE;
     let began = Instant::now();
@@ -48,7 +49,7 @@ fn every_boot_in_a_storm_ends_in_idle_or_in_one_true_failure() {
                     if seed > last {
                         return;
                     }
-                    let verdict = judge::judge(&Trial::run(seed));
+                    let verdict = judge::judge(&Trial::run(seed, percent));
                     verdicts.lock().unwrap().push((seed, verdict));
                 }
             });
@@ -61,15 +62,25 @@ fn every_boot_in_a_storm_ends_in_idle_or_in_one_true_failure() {
     assert!(broken.is_empty(), "{} of {} runs broke a rule", broken.len(), verdicts.len());
 }
 
+/// A number from the environment.
+fn asked<T: std::str::FromStr>(name: &str) -> Option<T> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+}
+
 impl Trial {
-    fn run(seed: u64) -> Self {
-        let spec = if seed % 2 == 0 { InstanceSpec::default() } else { InstanceSpec::with_token() };
+    fn run(seed: u64, percent: u32) -> Self {
+        let spec = if seed.is_multiple_of(2) {
+            InstanceSpec::default()
+        } else {
+            InstanceSpec::with_token()
+        };
         let who = if is_root() && seed % 4 < 2 { Who::Root } else { Who::Plain };
         // Some jobs come before GARM has heard of `idle`, most do not.
-        let wait = Duration::from_millis(if seed % 3 == 0 { 50 } else { 1500 });
+        let wait = Duration::from_millis(if seed.is_multiple_of(3) { 50 } else { 1500 });
         let sim = Sim::start(SimOptions {
             archive: ArchiveSpec::scripted(RunnerScript::one_job(wait, Duration::from_millis(100))),
-            storm: Some(Storm::new(seed, PROBABILITY)),
+            storm: Some(Storm::new(seed, f64::from(percent) / 100.0)),
             ..SimOptions::default()
         });
         let instance = sim.create(spec);
