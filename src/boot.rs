@@ -17,8 +17,11 @@
 //! out of here, a panic included, goes through [`Boot::finish`].
 
 mod assignment;
+mod discover;
+mod fetch;
 mod kept;
 mod leftovers;
+mod live;
 mod signals;
 mod start;
 mod told;
@@ -32,25 +35,22 @@ use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use fetch::Fetched;
+use leftovers::Leftovers;
 pub use signals::Signals;
 
-use self::kept::Kept;
-use self::leftovers::Leftovers;
-use crate::config::{Config, Jit};
+use crate::config::Config;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::forge::github::configure::{self, Place, Registration};
-use crate::forge::github::files::{self, JitFiles};
-use crate::garm::{Access, Garm, IdleOutcome, Reporter, RunnerMetadata};
+use crate::forge::github::configure::{self, Place};
+use crate::forge::github::files;
+use crate::garm::{Garm, Reporter};
 use crate::host::{memory, os};
-use crate::http::{Http, Patience, ProxySettings, Trust};
-use crate::secret::Secret;
+use crate::http::{Http, Patience};
 use crate::state::{self, Instance, State, StateError};
 use crate::supervise::{self, End, Supervisor, Why};
 use crate::timeline::{Phase, Timeline};
-use crate::tools::download::{self, Candidate};
-use crate::tools::locate::{self, Found};
-use crate::tools::{blocking, copy, dependencies, place};
+use crate::tools::{blocking, dependencies};
 
 /// Less memory than this has never run a job; it is said, because the kernel's killer does not say it.
 const LITTLE_MEMORY: u64 = 512 << 20;
@@ -58,27 +58,25 @@ const LITTLE_MEMORY: u64 = 512 << 20;
 const LAST_WORD_WHEN_STOPPED: Duration = Duration::from_secs(8);
 /// The least that `failed` is tried when the deadline has passed already.
 const LAST_WORD: Duration = Duration::from_secs(5);
-/// How long it is tried when the boot cannot even begin.
-const LAST_WORD_AT_ONCE: Duration = Duration::from_secs(10);
 
 /// Boots, supervises and ends one runner. `on_phase` hears of each phase as it begins; what it does wrong
 /// counts as a fault of the phase.
-pub async fn boot(config: Config, signals: Signals, on_phase: impl Fn(Phase) + 'static) -> Exit {
+///
+/// # Errors
+/// Why the boot could not even begin; GARM has heard nothing then.
+pub async fn boot(
+    config: Config,
+    signals: Signals,
+    on_phase: impl Fn(Phase) + 'static,
+) -> Result<Exit, Error> {
     let timeline = Timeline::start();
     // Before anything is said: a second starter must not speak for the first one.
-    let claimed = claim(&config);
-    let (state, instance) = match claimed {
-        Ok(claimed) => claimed,
-        Err(error) => return refuse(&error, &config).await,
-    };
+    let (state, instance) = claim(&config)?;
     let halt = CancellationToken::new();
     let patience =
         Patience { deadline: Instant::now() + config.times.deadline, cancel: halt.clone() };
     let api = vec![config.access.metadata.clone(), config.access.callback.clone()];
-    let http = match Http::new(&config.trust, &config.proxy, api) {
-        Ok(http) => http,
-        Err(error) => return refuse(&error.into(), &config).await,
-    };
+    let http = Http::new(&config.trust, &config.proxy, api)?;
     let garm = Garm::new(http.clone(), config.access.clone(), patience);
     let reporter = Reporter::start(garm.clone());
     tokio::spawn(halt_when(signals.clone(), reporter.clone(), halt));
@@ -97,7 +95,7 @@ pub async fn boot(config: Config, signals: Signals, on_phase: impl Fn(Phase) + '
     };
     let story = AssertUnwindSafe(boot.story()).catch_unwind().await;
     let outcome = story.unwrap_or_else(|panic| Err(Error::Panic(told::panic_text(&*panic))));
-    boot.finish(outcome).await
+    Ok(boot.finish(outcome).await)
 }
 
 /// The lock on the state folder, and the marker's word that this instance is unused; nothing of an
@@ -114,31 +112,6 @@ fn claim(config: &Config) -> Result<(State, Instance), Error> {
     Ok((state, instance))
 }
 
-/// Ends a boot that could not begin. GARM hears of it, but not from a second starter: the first one
-/// speaks for this instance.
-async fn refuse(error: &Error, config: &Config) -> Exit {
-    let message = told::failure(error, Phase::Preflight);
-    error!("{message}");
-    if error.exit() != Exit::AlreadyRun
-        && let Err(why) = tell(&message, config.access.clone(), config).await
-    {
-        warn!("GARM could not be told of the failure: {why}");
-    }
-    error.exit()
-}
-
-async fn tell(message: &str, access: Access, config: &Config) -> Result<(), Error> {
-    let api = vec![access.callback.clone()];
-    // What is wrong may be the very settings of the client.
-    let http = Http::new(&config.trust, &config.proxy, api.clone())
-        .or_else(|_| Http::new(&Trust::default(), &ProxySettings::default(), api))?;
-    let deadline = Instant::now() + LAST_WORD_AT_ONCE;
-    let patience = Patience { deadline, cancel: CancellationToken::new() };
-    let reporter = Reporter::start(Garm::new(http, access, patience.clone()));
-    let said = reporter.failed(message, patience).await;
-    said.map_err(|source| Error::Garm { what: "to listen", source, hint: "" })
-}
-
 /// Ends the boot's waits when we are asked to leave or GARM has forgotten us. A runner that has been
 /// started is beyond the reach of this.
 async fn halt_when(signals: Signals, reporter: Reporter, halt: CancellationToken) {
@@ -147,33 +120,6 @@ async fn halt_when(signals: Signals, reporter: Reporter, halt: CancellationToken
         () = reporter.gone().cancelled() => {}
     }
     halt.cancel();
-}
-
-/// Who the runner is to be.
-struct Assignment {
-    candidates: Vec<Candidate>,
-    papers: Papers,
-}
-
-/// How the runner proves who it is.
-enum Papers {
-    Jit,
-    /// Boxed, for it is much larger than nothing.
-    Token(Box<Registration>),
-}
-
-/// The same, fetched.
-enum Fetched {
-    Jit(JitFiles),
-    Token {
-        registration: Box<Registration>,
-        token: Secret,
-        at: Instant,
-    },
-    /// An earlier boot, which was killed, has registered the runner.
-    Registered {
-        agent_id: u64,
-    },
 }
 
 /// Everything that the phases share.
@@ -195,11 +141,7 @@ struct Boot {
 
 impl Boot {
     async fn story(&self) -> Result<Box<End>, Error> {
-        let preflight = async {
-            self.preflight();
-            Ok(())
-        };
-        self.during(Phase::Preflight, preflight).await?;
+        self.during(Phase::Preflight, async { self.preflight() }).await?;
         let assignment = self.during(Phase::Discover, self.discover()).await?;
         let papers = self.during(Phase::Fetch, self.fetch(assignment)).await?;
         self.during(Phase::Dependencies, self.dependencies()).await?;
@@ -209,8 +151,8 @@ impl Boot {
         self.live(runner, agent_id).await
     }
 
-    /// Looks at the machine. Nothing here is worth a failure: what really does not work says so itself.
-    fn preflight(&self) {
+    /// Looks at the machine. Most of it is not worth a failure: what really does not work says so itself.
+    fn preflight(&self) -> Result<(), Error> {
         let home = &self.config.home;
         let user = &self.config.user;
         info!(
@@ -227,173 +169,11 @@ impl Boot {
         if memory::total().is_some_and(|bytes| bytes < LITTLE_MEMORY) {
             warn!("there is little memory here; the kernel may kill a job for it");
         }
-    }
-
-    /// Says `installing`, and asks GARM who this is to be. A GARM that cannot say (v0.1 does not know
-    /// the question, and one with a CA bundle drops the connection) is taken at what was given.
-    async fn discover(&self) -> Result<Assignment, Error> {
-        let system = os::Os::read();
-        let message = format!(
-            "garm-bootstrap {} is booting on {} {} ({})",
-            env!("CARGO_PKG_VERSION"),
-            system.name,
-            system.version,
-            os::forge_arch()
-        );
-        self.reporter.first_contact(&message).await?;
-        let metadata = match self.garm.runner_metadata().await {
-            Ok(metadata) => Some(metadata),
-            Err(error) if error.status() == Some(401) || error.is_dropped() => {
-                info!(
-                    "GARM cannot say who this instance is to be; going by what was given: {error}"
-                );
-                None
+        match user.barred_from(home.parent().unwrap_or(home)) {
+            Some(folder) if self.config.switch_to.is_some() => {
+                Err(Error::Barred { user: user.name.clone(), home: home.clone(), folder })
             }
-            Err(source) => return Err(told::garm("the runner's metadata", source)),
-        };
-        self.trust_the_forge(metadata.as_ref()).await?;
-        let candidates = assignment::candidates(&self.config, metadata.as_ref())?;
-        let papers = if self.is_jit(metadata.as_ref()).await? {
-            Papers::Jit
-        } else {
-            Papers::Token(Box::new(assignment::registration(&self.config, metadata.as_ref())?))
-        };
-        Ok(Assignment { candidates, papers })
-    }
-
-    async fn is_jit(&self, metadata: Option<&RunnerMetadata>) -> Result<bool, Error> {
-        match (self.config.jit, metadata) {
-            (Jit::Wanted(jit), _) | (Jit::Guessed(jit), None) => Ok(jit),
-            (_, Some(metadata)) => Ok(metadata.jit_enabled),
-            // Every GARM knows this question, and its answer tells the kind.
-            (Jit::Unknown, None) => match self.garm.credential("runner").await {
-                Ok(_) => Ok(true),
-                Err(error) if error.status() == Some(404) => Ok(false),
-                Err(source) => Err(told::garm("the JIT files", source)),
-            },
-        }
-    }
-
-    /// Makes the forge's own authorities known, where GARM has some.
-    async fn trust_the_forge(&self, metadata: Option<&RunnerMetadata>) -> Result<(), Error> {
-        let bundles = match metadata {
-            Some(metadata) => metadata.ca_bundles.clone(),
-            None => self.garm.cert_bundle().await.unwrap_or_else(|error| {
-                warn!("GARM's certificates of the forge are not known: {error}");
-                std::collections::BTreeMap::default()
-            }),
-        };
-        let mut trust = self.config.trust.clone();
-        let mut added = 0;
-        for pem in assignment::pem_texts(&bundles) {
-            added += trust.add_pem(&pem, "GARM's CA bundle");
-        }
-        if added > 0 {
-            info!("trusting {added} more certificate authorities of the forge");
-            self.http.replace(Http::new(&trust, &self.config.proxy, vec![])?);
-        }
-        Ok(())
-    }
-
-    /// Brings the runner to its home, and its papers beside it.
-    async fn fetch(&self, assignment: Assignment) -> Result<Fetched, Error> {
-        let Assignment { candidates, papers } = assignment;
-        // Both are let run to an end of their own: dropping one half-way would leave its threads behind.
-        let (runner, papers) =
-            tokio::join!(self.fetch_runner(&candidates), self.fetch_papers(papers));
-        runner?;
-        papers
-    }
-
-    async fn fetch_runner(&self, candidates: &[Candidate]) -> Result<(), Error> {
-        let (home, assets) = (self.config.home.clone(), self.config.assets.clone());
-        let owner = self.config.switch_to.clone();
-        let found = blocking(move || locate::find(&home, assets.as_deref())).await;
-        let home = self.config.home.clone();
-        match found {
-            Found::InHome(runner) => {
-                let version = runner.version.unwrap_or_default();
-                info!(version, "the runner is in its home already");
-                blocking(move || place::sweep(&home)).await;
-            }
-            Found::InAssets(runner) => {
-                info!(
-                    version = runner.version,
-                    "copying the runner from {}",
-                    runner.home.display()
-                );
-                self.reporter.installing("copying the runner from the image");
-                let cancel = self.garm.patience().cancel.clone();
-                blocking(move || copy::bring(&runner, &home, owner.as_ref(), &cancel)).await?;
-            }
-            Found::Nothing(reasons) => {
-                for reason in reasons {
-                    info!("no runner to use: {reason}");
-                }
-                self.reporter.installing("downloading the runner");
-                let http = self.http.borrow().clone();
-                let patience = self.garm.patience();
-                let unpacked =
-                    download::download(&http, candidates, &home, owner.as_ref(), patience).await?;
-                self.timeline.borrow_mut().add_bytes(Phase::Fetch, unpacked.compressed_bytes);
-                info!(files = unpacked.files, bytes = unpacked.bytes, "the runner is unpacked");
-            }
-        }
-        Ok(())
-    }
-
-    async fn fetch_papers(&self, papers: Papers) -> Result<Fetched, Error> {
-        match papers {
-            Papers::Jit => {
-                let file = async |name| {
-                    let file = self.garm.credential(name).await;
-                    file.map_err(|source| told::garm("the JIT files", source))
-                };
-                let (runner, credentials) = (file("runner").await?, file("credentials").await?);
-                let rsa_params = file("credentials_rsaparams").await?;
-                Ok(Fetched::Jit(JitFiles::check(runner, credentials, rsa_params)?))
-            }
-            Papers::Token(registration) => self.registration_token(registration).await,
-        }
-    }
-
-    /// The registration token, which GARM hands out once: an earlier boot of this instance, which was
-    /// killed, may have it.
-    async fn registration_token(
-        &self,
-        mut registration: Box<Registration>,
-    ) -> Result<Fetched, Error> {
-        let kept = self.kept();
-        match kept.as_ref().and_then(Kept::find) {
-            Some(kept::Found::Registered { agent_id })
-                if files::registered(&self.config.home).is_ok_and(|id| id == agent_id) =>
-            {
-                info!(agent_id, "the runner was registered by an earlier start of this instance");
-                return Ok(Fetched::Registered { agent_id });
-            }
-            Some(kept::Found::Token { token, at }) => {
-                info!("an earlier start of this instance has fetched the registration token");
-                // It may have registered under our name, which is nobody else's.
-                registration.replace = true;
-                return Ok(Fetched::Token { registration, token, at });
-            }
-            _ => {}
-        }
-        let token = self.garm.registration_token().await.map_err(told::registration_token)?;
-        if let Some(kept) = kept {
-            kept.keep_token(&token);
-        }
-        Ok(Fetched::Token { registration, token, at: Instant::now() })
-    }
-
-    /// Where the registration is kept over a restart; `None` where there is no private place for it.
-    fn kept(&self) -> Option<Kept> {
-        match state::folder(&self.config.dirs.runtime) {
-            Ok(folder) => Some(Kept::new(&folder, &self.instance)),
-            Err(error) => {
-                warn!("failed to {error}; a restart would be without the registration");
-                None
-            }
+            _ => Ok(()),
         }
     }
 
@@ -466,86 +246,6 @@ impl Boot {
             end = self.lead(&runner) => Err(end),
         };
         up.map(|()| runner).map_err(Error::Ended)
-    }
-
-    /// Announces the runner and leads it to its end. The two run side by side: a GARM that cannot be
-    /// reached must not keep a signal from a runner that has its job already.
-    async fn live(&self, runner: Supervisor, agent_id: Option<u64>) -> Result<Box<End>, Error> {
-        let lead = self.lead(&runner);
-        tokio::pin!(lead);
-        self.phase.set(Phase::Announce);
-        let announced = tokio::select! {
-            announced = self.during(Phase::Announce, self.announce(agent_id)) => announced?,
-            end = &mut lead => return Self::without_idle(end),
-        };
-        if !announced {
-            warn!("the runner goes on, though GARM does not know that it is idle");
-        }
-        let end = self.during(Phase::Supervise, async { Ok(lead.await) }).await?;
-        if announced { Ok(end) } else { Self::without_idle(end) }
-    }
-
-    /// A runner that was gone without GARM having taken `idle`: fine if it has had its job.
-    fn without_idle(end: Box<End>) -> Result<Box<End>, Error> {
-        if end.job.is_some() { Ok(end) } else { Err(Error::Ended(end)) }
-    }
-
-    /// Whether GARM knows now that the runner is idle.
-    async fn announce(&self, agent_id: Option<u64>) -> Result<bool, Error> {
-        let message = format!("runner ready in {}", self.timeline.borrow().summary());
-        info!("{message}");
-        // Not the boot's own patience: a signal drains the runner, and does not silence us.
-        let deadline = self.garm.patience().deadline.max(Instant::now() + LAST_WORD);
-        let patience = Patience { deadline, cancel: CancellationToken::new() };
-        let known = match self.reporter.idle(message, agent_id, patience).await {
-            Ok(IdleOutcome::Accepted) => true,
-            Ok(IdleOutcome::Known) => {
-                info!("GARM knows already that the runner is up (401)");
-                true
-            }
-            Ok(IdleOutcome::Refused(why)) => {
-                warn!("GARM refused \"idle\": {why}");
-                false
-            }
-            Err(error) => {
-                warn!("{error}");
-                false
-            }
-        };
-        self.mark_used();
-        Ok(known)
-    }
-
-    /// Watches over the runner until it has ended, and passes on what we are asked to do.
-    async fn lead(&self, runner: &Supervisor) -> Box<End> {
-        let mut seen = 0;
-        let mut marked = false;
-        loop {
-            tokio::select! {
-                biased;
-                () = runner.wait_job(), if !marked => {
-                    marked = true;
-                    self.mark_used();
-                }
-                end = runner.wait_ended() => return end,
-                count = self.signals.more_than(seen) => {
-                    seen = count;
-                    if count == 1 {
-                        info!("asked to leave: taking no more jobs, and waiting for one that runs");
-                        runner.drain(Why::Asked);
-                    } else {
-                        info!("asked again: stopping the runner now");
-                        runner.stop(Why::Asked);
-                    }
-                }
-            }
-        }
-    }
-
-    fn mark_used(&self) {
-        if let Err(error) = self.state.mark_used(&self.instance) {
-            warn!("failed to {error}; a restart might start the runner again");
-        }
     }
 
     async fn finish(&self, outcome: Result<Box<End>, Error>) -> Exit {

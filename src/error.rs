@@ -3,6 +3,8 @@
 //! The text of an error reads after "failed to". The reason is for machines and for GARM's status
 //! message; it never changes its meaning once released.
 
+use std::path::PathBuf;
+
 use crate::config::ConfigError;
 use crate::exit::Exit;
 use crate::forge::github::configure::ConfigureError;
@@ -26,13 +28,15 @@ pub enum Error {
     State(#[from] StateError),
     #[error(transparent)]
     Client(#[from] ClientError),
+    #[error("use the home {}: the user \"{user}\" may not enter {}; choose another home, or open that folder (chmod o+x)", home.display(), folder.display())]
+    Barred { user: String, home: PathBuf, folder: PathBuf },
     #[error(transparent)]
     FirstContact(#[from] FirstContact),
     #[error("go on: GARM does not know this instance any more (it was deleted, or made anew)")]
     Superseded,
     #[error("ask GARM for {what}: {source}{hint}")]
     Garm { what: &'static str, source: HttpError, hint: &'static str },
-    #[error("find out {what}: GARM's metadata does not say it; {how}")]
+    #[error("find out {what}: GARM has not said it; {how}")]
     NotTold { what: &'static str, how: &'static str },
     #[error("read {what}: \"{value}\" is not {expected}")]
     Nonsense { what: &'static str, value: String, expected: &'static str },
@@ -60,7 +64,11 @@ impl Error {
             Self::State(
                 StateError::Busy { .. } | StateError::Used { .. } | StateError::Alive { .. },
             ) => Exit::AlreadyRun,
-            Self::Config(_) | Self::Typed(_) | Self::State(_) | Self::Client(_) => Exit::Usage,
+            Self::Config(_)
+            | Self::Typed(_)
+            | Self::State(_)
+            | Self::Client(_)
+            | Self::Barred { .. } => Exit::Usage,
             Self::FirstContact(FirstContact::Superseded(_)) | Self::Superseded => Exit::Superseded,
             Self::FirstContact(FirstContact::Unreachable(_)) => Exit::Unreachable,
             Self::Garm { source, .. } => match source.status() {

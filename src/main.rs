@@ -11,5 +11,6 @@ fn main() -> ExitCode {
         return init::run();
     }
     init::signals::hold();
+    host::names::without_modules();
     garm_bootstrap::run(std::env::args_os()).into()
 }

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::garm::{Garm, Reporter};
 use crate::host::users::Account;
-use crate::http::{Http, Patience, ProxySettings, Trust};
+use crate::http::{Http, Patience};
 use crate::state::{self, Instance, State};
 use crate::{init, log};
 
@@ -47,9 +47,13 @@ async fn boot(mut layers: Layers) -> Exit {
             return Exit::Internal;
         }
     };
-    match resolve(&mut layers) {
+    let ended = match resolve(&mut layers) {
         Ok(config) => Box::pin(boot::boot(config, signals, |phase| debug!("{phase}"))).await,
-        Err(error) => refuse(&layers, error.into()).await,
+        Err(error) => Err(error.into()),
+    };
+    match ended {
+        Ok(exit) => exit,
+        Err(error) => refuse(&layers, error).await,
     }
 }
 
@@ -82,7 +86,9 @@ fn typed_wrong(error: &clap::Error, env: Environment) -> Exit {
 /// Says what is wrong, to the person and, where we know how, to GARM.
 async fn refuse(layers: &Layers, error: Error) -> Exit {
     error!("failed to {error}");
-    tell_garm(layers, &error).await;
+    if error.exit() != Exit::AlreadyRun {
+        tell_garm(layers, &error).await;
+    }
     error.exit()
 }
 
@@ -100,7 +106,8 @@ async fn tell_garm(layers: &Layers, error: &Error) {
         Err(error) => warn!("failed to {error}"),
         Ok(_) => {}
     }
-    let (trust, proxy) = (Trust::default(), ProxySettings::default());
+    let trust = config::trust(layers, bootstrap.as_ref()).unwrap_or_default();
+    let proxy = config::proxy(layers, bootstrap.as_ref());
     let Ok(http) = Http::new(&trust, &proxy, vec![access.callback.clone()]) else { return };
     let patience =
         Patience { deadline: Instant::now() + TELL_LIMIT, cancel: CancellationToken::new() };

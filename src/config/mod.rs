@@ -18,7 +18,7 @@ pub use access::access;
 pub use bootstrap::Bootstrap;
 pub use layers::{Environment, Flags, Found, Layers, Origin};
 pub use parse::{LogFormat, LogSettings};
-pub use resolve::{bootstrap, dirs};
+pub use resolve::{bootstrap, dirs, proxy, trust};
 use url::Url;
 
 use crate::garm::Access;

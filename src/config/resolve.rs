@@ -22,6 +22,9 @@ const SHORTEST_DEADLINE: Duration = Duration::from_secs(30);
 const READY_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 const STOP_GRACE: Duration = Duration::from_secs(30);
 
+/// Whom root drops to.
+const DEFAULT_USER: &str = "runner";
+
 /// Where garm-provider-k8s's image holds the runner, and where its pods have room for one.
 const K8S_ASSETS: &str = "/home/runner"; // the image's own script has these two defaults
 const K8S_HOME: &str = "/runner";
@@ -72,18 +75,21 @@ fn is_garm_provider_k8s(layers: &Layers) -> bool {
         && layers.env.has("RUNNER_EPHEMERAL")
 }
 
+/// Who the runner runs as. Root drops to [`DEFAULT_USER`] where the image has that account; where it has
+/// not and nobody named another, jobs run as root, as they do in such an image today, and that is said.
 fn user(layers: &Layers, current: &Account) -> Result<Account, ConfigError> {
-    let wanted = match layers.find(&settings::USER) {
-        Some(found) => found.value().to_owned(),
-        None if current.is_root() => "runner".to_owned(),
-        None => return Ok(current.clone()),
+    let Some(found) = layers.find(&settings::USER) else {
+        let default = current.is_root().then(|| Account::find(DEFAULT_USER).ok()).flatten();
+        return Ok(default.unwrap_or_else(|| current.clone()));
     };
+    let wanted = found.value().trim();
     if wanted == current.name || wanted == current.uid.to_string() {
         return Ok(current.clone());
     }
-    let user = Account::find(&wanted).map_err(|source| ConfigError::User { source })?;
+    let user = Account::find(wanted).map_err(|source| ConfigError::User { source })?;
     if !current.is_root() {
-        return Err(ConfigError::NotRoot { wanted, current: current.name.clone() });
+        let (wanted, current) = (wanted.to_owned(), current.name.clone());
+        return Err(ConfigError::NotRoot { wanted, current });
     }
     Ok(user)
 }
@@ -102,7 +108,8 @@ fn path(layers: &Layers, setting: &'static Setting) -> Option<PathBuf> {
     layers.find(setting).map(|found| PathBuf::from(found.value()))
 }
 
-fn trust(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Trust, ConfigError> {
+/// What is believed on top of the usual roots.
+pub fn trust(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Trust, ConfigError> {
     let mut trust = Trust::default();
     if let Some(path) = path(layers, &settings::CA_FILE) {
         let pem = std::fs::read(&path)
@@ -123,7 +130,8 @@ fn trust(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Trust, Config
     Ok(trust)
 }
 
-fn proxy(layers: &Layers, bootstrap: Option<&Bootstrap>) -> ProxySettings {
+/// The proxies that the environment or the bootstrap file name.
+pub fn proxy(layers: &Layers, bootstrap: Option<&Bootstrap>) -> ProxySettings {
     let pick = |setting: &'static Setting, told: Option<&String>| {
         let found = layers.find(setting).map(|found| found.value().to_owned());
         found.or_else(|| told.filter(|text| !text.is_empty()).cloned())

@@ -75,7 +75,8 @@ settings! {
         ASSETS Value "assets" "PATH" ["GARM_RUNNER_ASSETS" "RUNNER_ASSETS_DIR"]
             "none" "Folder of the image that holds an unpacked runner"
         USER Value "user" "NAME" ["GARM_RUNNER_USER"]
-            "runner when root, else the current one" "Who the runner runs as; root is allowed"
+            "runner when root and it exists, else the current one"
+            "Who the runner runs as; root is allowed"
         RUNNER_URL List "runner-url" "URL" ["GARM_RUNNER_DOWNLOAD_URL"]
             "from metadata" "Where to download the runner"
         RUNNER_SHA256 Value "runner-sha256" "HEX" ["GARM_RUNNER_SHA256"]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde::Serialize;
+use tracing::warn;
 use url::Url;
 
 use super::Claims;
@@ -135,16 +136,27 @@ impl Garm {
         Ok(bundle.root_certificates)
     }
 
-    /// `POST system-info`: the one call that may fail without harm.
+    /// `POST system-info`: the one call that may fail without harm. GARM takes nothing of it when it
+    /// knows the instance under another agent id; the system is then told without the id.
     pub async fn system_info(
         &self,
         os: &crate::host::os::Os,
         agent_id: Option<u64>,
     ) -> Result<(), HttpError> {
-        let info = SystemInfo { os_name: &os.name, os_version: &os.version, agent_id };
+        let mut info = SystemInfo { os_name: &os.name, os_version: &os.version, agent_id };
         let patience = self.patience.at_most(Duration::from_secs(15));
-        retry::run("system-info", &Policy::default(), &patience, || self.post("system-info", &info))
-            .await
+        loop {
+            let post = || self.post("system-info", &info);
+            match retry::run("system-info", &Policy::default(), &patience, post).await {
+                Err(error) if error.status() == Some(400) && info.agent_id.is_some() => {
+                    warn!(
+                        "GARM refused this runner's agent id: {error}; saying the system without"
+                    );
+                    info.agent_id = None;
+                }
+                result => return result,
+            }
+        }
     }
 
     /// One attempt at `POST status`; the reporter has rules of its own for another one.

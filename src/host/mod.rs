@@ -6,6 +6,7 @@
 pub mod elf;
 pub mod files;
 pub mod memory;
+pub mod names;
 pub mod os;
 pub mod process;
 pub mod processes;

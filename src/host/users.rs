@@ -3,6 +3,7 @@
 //! Must not: go through NSS. A static binary cannot load NSS modules safely, and the accounts that a
 //! runner image makes are in those two files.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{getgid, getgroups, getuid};
@@ -52,6 +53,25 @@ impl Account {
 
     pub fn is_root(&self) -> bool {
         self.uid == 0
+    }
+
+    /// The first folder on the way to `path` that this account may not enter, by its mode; what does not
+    /// exist is no hindrance. Access control lists are not looked at.
+    pub fn barred_from(&self, path: &Path) -> Option<PathBuf> {
+        let mut above: Vec<&Path> = path.ancestors().collect();
+        above.reverse();
+        above.into_iter().find(|folder| !self.may_enter(folder)).map(Path::to_owned)
+    }
+
+    fn may_enter(&self, folder: &Path) -> bool {
+        let Ok(meta) = std::fs::metadata(folder) else { return true };
+        let shift = match () {
+            () if self.is_root() => return true,
+            () if meta.uid() == self.uid => 6,
+            () if self.groups.contains(&meta.gid()) => 3,
+            () => 0,
+        };
+        !meta.is_dir() || (meta.mode() >> shift) & 0o1 != 0
     }
 
     fn find_in(etc: &Path, name: &str) -> Result<Self, UsersError> {
@@ -134,6 +154,21 @@ mod tests {
     fn an_unknown_user_is_named_in_the_error() {
         let error = Account::find_in(etc().path(), "nobody-here").unwrap_err().to_string();
         assert!(error.starts_with("find the user \"nobody-here\": no such user in"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_that_the_account_may_not_enter_is_found_on_the_way() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let closed = dir.path().join("closed");
+        std::fs::create_dir(&closed).unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let stranger =
+            Account { uid: 4_000_000, gid: 4_000_000, groups: vec![], ..Account::current() };
+        assert_eq!(stranger.barred_from(&closed.join("a/b")), Some(closed.clone()));
+        assert_eq!(stranger.barred_from(&dir.path().join("x")), None);
+        assert_eq!(Account { uid: 0, ..stranger }.barred_from(&closed), None);
     }
 
     #[test]

@@ -39,7 +39,8 @@ pub struct Candidate {
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
     #[error(
-        "download the runner: there is no address to download it from; GARM's metadata names none, and neither does --runner-url"
+        "download the runner: nobody says where from: GARM's metadata names no address or cannot be \
+         read, and neither --bootstrap-file nor --runner-url names one"
     )]
     NoCandidate,
     #[error("download the runner: {0}")]

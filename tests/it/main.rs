@@ -14,6 +14,7 @@
 mod boot;
 mod crash;
 mod matrix;
+mod refusals;
 mod registration;
 mod storm;
 mod support;

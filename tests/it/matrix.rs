@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -85,7 +86,8 @@ impl Here {
             boot::boot(config, Signals::counted_by(count), move |phase| on_phase(phase, &send));
         let exit = runtime.block_on(async { tokio::time::timeout(LONG, boot).await });
         runtime.shutdown_background();
-        exit.unwrap_or_else(|_| panic!("the boot did not end\n{}", self.sim.calls_table()))
+        let exit = exit.unwrap_or_else(|_| panic!("no end\n{}", self.sim.calls_table()));
+        exit.unwrap_or_else(|error| panic!("it did not begin: {error}"))
     }
 
     /// The one terminal status that GARM took, with its message; nothing may be left running.
@@ -188,6 +190,11 @@ fn failures() -> Vec<Case> {
         here.sim.fault(fault);
         here
     };
+    let barred = quiet();
+    let closed = barred.boot.path("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+    let barred = barred.env("RUNNER_HOME", closed.join("home").to_str().unwrap());
     let wrong_sum = InstanceSpec { sha256: Checksum::Wrong, ..InstanceSpec::default() };
     let needy = ArchiveSpec {
         needs: vec![LIBRARY.to_owned()],
@@ -203,12 +210,7 @@ fn failures() -> Vec<Case> {
         Fault::new(Endpoint::Status).posting("idle").kind(FaultKind::answer(400, "no idle today")),
     );
     vec![
-        case(
-            Phase::Preflight,
-            Exit::Usage,
-            "[bad_settings] preflight: failed to make the folder /dev/null/state",
-            quiet().env("GARM_STATE_DIR", "/dev/null/state"),
-        ),
+        case(Phase::Preflight, Exit::Usage, "[bad_settings] preflight: ", barred),
         case(Phase::Discover, Exit::Refused, "[garm_refused] discover: ", refused),
         case(
             Phase::Fetch,
@@ -257,6 +259,19 @@ fn a_failure_in_any_phase_is_told_once_with_its_reason() {
         assert!(message.starts_with(case.message), "{message}");
         let left = files_below(case.here.boot.dir.path());
         assert!(left.iter().all(|name| !name.contains("registration-token-")), "{left:?}");
+    }
+}
+
+#[test]
+fn a_boot_that_cannot_even_begin_is_told_once() {
+    for (name, value) in [("GARM_STATE_DIR", "/dev/null/state"), ("https_proxy", "not a proxy")] {
+        let sim = Sim::start(options(RunnerScript::new()));
+        let instance = sim.create(InstanceSpec::default());
+        let ended = Boot::of(&instance).env(name, value).run();
+        assert_eq!(ended.code, 2, "{name}: {}", ended.stderr);
+        let rows = instance.messages();
+        assert_eq!(rows.len(), 1, "{rows:?}");
+        assert!(rows[0].message.starts_with("[bad_settings] preflight: "), "{rows:?}");
     }
 }
 

@@ -239,7 +239,10 @@ impl Forge {
             controller.with(&name, |one| {
                 if completed {
                     one.runner_status = "terminated".into();
-                    one.status = "pending_delete".into();
+                    // GARM refuses this move while the provider has not returned.
+                    if one.status != "creating" {
+                        one.status = "pending_delete".into();
+                    }
                 } else {
                     one.runner_status = "active".into();
                 }

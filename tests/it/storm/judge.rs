@@ -88,10 +88,10 @@ fn truth(trial: &Trial, message: &str) -> Result<&'static str, String> {
     let (exit, kind, holds) = match reason.map(|pair| pair.0) {
         // The last thing that was asked for was refused by the storm to the end of the deadline.
         Some("garm_unreachable") => {
-            let asked = calls.iter().filter(|call| {
+            let mut asked = calls.iter().filter(|call| {
                 call.host == Host::Garm && call.posted_status().as_deref() != Some("failed")
             });
-            let met = asked.last().is_some_and(|call| call.fault.is_some());
+            let met = asked.next_back().is_some_and(|call| call.fault.is_some());
             (10, "unreachable", met && trial.took > DEADLINE / 3)
         }
         // It was handed out once, in a reply that the storm took.
@@ -100,9 +100,13 @@ fn truth(trial: &Trial, message: &str) -> Result<&'static str, String> {
             let refused = to(Endpoint::RegistrationToken).next_back().and_then(|call| call.status);
             (12, "token lost", lost && refused == Some(401))
         }
-        Some("runner_not_fetched") if message.contains("no address to download it from") => {
-            let dropped = to(Endpoint::RunnerMetadata).count() >= 4;
-            (20, "metadata dropped", dropped && last_met_a_fault(Endpoint::RunnerMetadata))
+        // Nobody else knows what the metadata says.
+        Some(reason @ ("runner_not_fetched" | "garm_refused"))
+            if message.contains("GARM has not said it") || message.contains("no address") =>
+        {
+            let dropped = to(Endpoint::RunnerMetadata).count() >= 8;
+            let exit = if reason == "garm_refused" { 12 } else { 20 };
+            (exit, "metadata dropped", dropped && last_met_a_fault(Endpoint::RunnerMetadata))
         }
         Some("runner_not_fetched") => {
             let flipped = to(Endpoint::Download)

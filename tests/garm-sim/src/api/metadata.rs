@@ -47,7 +47,9 @@ struct Access {
 struct ToolList {
     total_count: usize,
     pages: usize,
-    current_page: usize,
+    current_page: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    previous_page: Option<u64>,
     results: Option<Vec<AgentTool>>,
 }
 
@@ -78,13 +80,13 @@ pub(crate) fn answer(controller: &Controller, name: &str, request: &Request<'_>)
                 let user = query_value(request.query, "runAsUser").unwrap_or_default();
                 Ok(ok("text/plain", unit_file(one, &user)))
             }
-            Endpoint::AgentTools => Ok(tool_list(controller, one)),
+            Endpoint::AgentTools => Ok(tool_list(controller, one, request.query)),
             Endpoint::AgentTool => {
-                let tool = stored_tool(controller, one, argument)?;
+                let tool = stored_tool(controller, one, argument, "")?;
                 Ok(ok("application/json", go_json(&tool.without_source())))
             }
             Endpoint::AgentToolDownload => {
-                stored_tool(controller, one, argument)?;
+                stored_tool(controller, one, argument, "failed to validate tools request: ")?;
                 Ok(ok("text/plain; charset=utf-8", AGENT_PROGRAM))
             }
             _ => credentials(one, argument),
@@ -171,11 +173,21 @@ fn unit_file(one: &InstanceState, user: &str) -> String {
     )
 }
 
-fn tool_list(controller: &Controller, one: &InstanceState) -> Response<Body> {
-    let results = controller.agent_tool(one).map(|tool| vec![tool]);
+/// At most one program, so that every page but the first is empty. The release index is put on the
+/// last page, and on all that come after it.
+fn tool_list(controller: &Controller, one: &InstanceState, query: &str) -> Response<Body> {
+    let asked = query_value(query, "page").and_then(|page| page.parse().ok());
+    let page = asked.unwrap_or(1).max(1);
+    let tool = controller.agent_tool(one);
     // An entry of the release index does not count.
-    let counted = results.iter().flatten().filter(|tool| tool.is_local()).count();
-    let list = ToolList { total_count: counted, pages: counted, current_page: 1, results };
+    let counted = tool.iter().filter(|tool| tool.is_local()).count();
+    let list = ToolList {
+        total_count: counted,
+        pages: counted,
+        current_page: page,
+        previous_page: (page > 1).then(|| page - 1),
+        results: tool.filter(|tool| page == 1 || !tool.is_local()).map(|tool| vec![tool]),
+    };
     ok("application/json", go_json(&list))
 }
 
@@ -183,14 +195,19 @@ fn stored_tool(
     controller: &Controller,
     one: &InstanceState,
     id: &str,
+    during: &str,
 ) -> Result<AgentTool, ApiError> {
-    if id.parse::<u64>().is_err() {
-        let text = format!("invalid objectID: strconv.ParseUint: parsing {id:?}: invalid syntax");
-        return Err(ApiError::BadRequest(text));
-    }
+    let number = id.parse::<u64>().ok().filter(|_| !id.starts_with('+'));
+    let Some(number) = number else {
+        let text = "invalid objectID: invalid object ID; must be a number";
+        return Err(ApiError::BadRequest(text.into()));
+    };
     match controller.agent_tool(one) {
-        Some(tool) if tool.is_local() && id == "1" => Ok(tool),
-        _ => Err(ApiError::NotFound("not found".into())),
+        Some(tool) if tool.is_local() && number == 1 => Ok(tool),
+        _ => {
+            let why = format!("failed to list files: could not find file object with ID: {number}");
+            Err(ApiError::NotFound(format!("{during}{why}")))
+        }
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) mod path;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header::{ALLOW, CONTENT_TYPE, LOCATION};
+use axum::http::header::{ALLOW, CONNECTION, CONTENT_TYPE, LOCATION, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, Method, Response, StatusCode};
 use bytes::Bytes;
 
@@ -21,6 +21,9 @@ use crate::controller::Controller;
 use crate::endpoint::Endpoint;
 use errors::ApiError;
 use path::Route;
+
+/// What Go's server reads of a body that the handler left before it gives the connection up.
+const LONGEST_UNREAD: usize = 256 << 10;
 
 /// A call with its body, stripped of everything that GARM ignores.
 pub(crate) struct Request<'a> {
@@ -42,6 +45,10 @@ pub(crate) fn answer(
     request: &Request<'_>,
 ) -> Result<Response<Body>, Panicked> {
     let route = request.route;
+    // Answered in front of the router, so before it cleans a path.
+    if *request.method == Method::OPTIONS {
+        return Ok(Response::default());
+    }
     if let Some(clean) = &route.clean {
         let mut location = clean.clone();
         if !request.query.is_empty() {
@@ -50,18 +57,19 @@ pub(crate) fn answer(
         return Ok(moved(&location));
     }
     let (known, expected) = (route.endpoint != Endpoint::Unknown, route.endpoint.method());
-    match *request.method {
-        Method::OPTIONS => return Ok(Response::default()),
-        Method::HEAD => return Ok(method_not_allowed()),
-        Method::POST if route.endpoint == Endpoint::Agent => return Ok(method_not_allowed()),
-        _ => {}
-    }
-    if known && !route.under_api {
-        // The websocket: not simulated, so every token is a wrong one.
-        return Ok(ApiError::AuthenticationFailed.reply());
-    }
     if !known && !route.under_api {
         return Ok(not_found());
+    }
+    let routed: &[Method] = match route.endpoint {
+        Endpoint::Agent => &[Method::GET],
+        _ => &[Method::GET, Method::POST, Method::PUT, Method::DELETE],
+    };
+    if !routed.contains(request.method) {
+        return Ok(method_not_allowed());
+    }
+    if route.endpoint == Endpoint::Agent {
+        // The websocket: not simulated, so every token is a wrong one.
+        return Ok(ApiError::AuthenticationFailed.reply());
     }
     // An unknown path and a wrong method both fall through to the admin's router, which rejects
     // the instance token: it looks exactly like a bad one.
@@ -70,7 +78,11 @@ pub(crate) fn answer(
         return Ok(ApiError::AuthenticationFailed.reply());
     }
     let Some(name) = controller.authenticate(request.authorization) else {
-        return Ok(ApiError::AuthenticationFailed.reply());
+        let mut reply = ApiError::AuthenticationFailed.reply();
+        if request.body.len() > LONGEST_UNREAD {
+            reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        return Ok(reply);
     };
     let answer = match route.endpoint {
         Endpoint::Status => callbacks::status(controller, &name, request),
@@ -113,5 +125,6 @@ fn method_not_allowed() -> Response<Body> {
 fn not_found() -> Response<Body> {
     let mut reply = ok("text/plain; charset=utf-8", "404 page not found\n");
     *reply.status_mut() = StatusCode::NOT_FOUND;
+    reply.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     reply
 }

@@ -12,7 +12,7 @@ pub(crate) struct Route {
     pub(crate) argument: String,
     /// Where GARM's router redirects to, when the path was not clean.
     pub(crate) clean: Option<String>,
-    /// Whether the path lies under `/api/v1`.
+    /// Whether the path lies under `/api/v1/`.
     pub(crate) under_api: bool,
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn route(path: &str) -> Route {
     let mut route = Route {
         endpoint: Endpoint::Unknown,
         argument: String::new(),
-        under_api: cleaned == "/api/v1" || cleaned.starts_with("/api/v1/"),
+        under_api: cleaned.starts_with("/api/v1/"),
         clean: None,
     };
     if let Some(rest) = cleaned.strip_prefix("/api/v1/") {
@@ -129,11 +129,21 @@ pub(crate) fn percent_decode(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// A query's first value of that name, decoded.
+/// A query's first value of that name, decoded. Go leaves out a pair that it cannot decode, and one
+/// with a semicolon in it.
 pub(crate) fn query_value(query: &str, name: &str) -> Option<String> {
-    query.split('&').find_map(|pair| {
+    query.split('&').filter(|pair| !pair.contains(';') && is_well_escaped(pair)).find_map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (key == name).then(|| percent_decode(&value.replace('+', " ")))
+        let decode = |text: &str| percent_decode(&text.replace('+', " "));
+        (decode(key) == name).then(|| decode(value))
+    })
+}
+
+fn is_well_escaped(text: &str) -> bool {
+    let hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
+    text.split('%').skip(1).all(|rest| {
+        let bytes = rest.as_bytes();
+        hex(bytes.first()) && hex(bytes.get(1))
     })
 }
 
@@ -158,6 +168,22 @@ mod tests {
     }
 
     #[test]
+    fn a_query_is_read_as_go_reads_it() {
+        for (query, wanted) in [
+            ("runAsUser=bob", Some("bob")),
+            ("a=1&runAsUser=a+b%0Ac&runAsUser=d", Some("a b\nc")),
+            ("run%41sUser=bob", Some("bob")),
+            ("runAsUser", Some("")),
+            ("runasuser=bob", None),
+            ("runAsUser=%zz", None),
+            ("runAsUser=%4", None),
+            ("runAsUser=a;b&runAsUser=c", Some("c")),
+        ] {
+            assert_eq!(query_value(query, "runAsUser").as_deref(), wanted, "{query}");
+        }
+    }
+
+    #[test]
     fn what_garm_does_not_know_is_unknown() {
         for path in [
             "/api/v1/callbacks",
@@ -169,12 +195,14 @@ mod tests {
             "/api/v1/metadata/credentials/",
             "/api/v1/metadata/systemd/service-name",
             "/api/v1/metadata/system/unit-file",
-            "/api/v1",
+            "/api/v1/",
         ] {
             let found = route(path);
             assert_eq!(found.endpoint, Endpoint::Unknown, "{path}");
             assert!(found.under_api, "{path}");
         }
-        assert!(!route("/nope").under_api);
+        for path in ["/nope", "/api/v1", "/api/"] {
+            assert!(!route(path).under_api, "{path}");
+        }
     }
 }

@@ -127,6 +127,19 @@ fn the_first_status_after_installing_ends_the_token() {
 }
 
 #[test]
+fn a_job_that_ends_before_the_provider_returns_leaves_the_machine_creating() {
+    let sim = sim();
+    for (machine, wanted) in [("running", "pending_delete"), ("creating", "creating")] {
+        let one = sim.create(InstanceSpec { status: machine.into(), ..InstanceSpec::default() });
+        for event in ["job_started", "job_completed"] {
+            let url = format!("{}/_sim/{event}", sim.forge_url());
+            assert_eq!(post(&url, format!("name={}\n", one.name())).status(), 200);
+        }
+        assert_eq!((one.runner_status().as_str(), one.status().as_str()), ("terminated", wanted));
+    }
+}
+
+#[test]
 fn agent_ids_stick() {
     let sim = sim();
     let jit = sim.create(InstanceSpec::default());
@@ -200,6 +213,47 @@ fn other_methods_and_unknown_paths_look_like_a_bad_token() {
     assert_eq!(answer.header("location"), Some("/api/v1/callbacks/status"));
     assert_eq!(call("GET", "/api/v1/metadata/runner-metadata/").status, 200);
     assert_eq!(call("GET", "/api/v1/metadata/runner-metadata?x=y").status, 200);
+}
+
+#[test]
+fn a_method_that_no_route_has_is_not_allowed_and_options_are_answered_before_any_route() {
+    let sim = sim();
+    let one = sim.create(InstanceSpec::default());
+    let call = |method: &'static str, path: &str| {
+        let ask = get(&format!("{}{path}", sim.base_url())).bearer(&one.token());
+        Ask { method, ..ask }.send().unwrap()
+    };
+    let metadata = "/api/v1/metadata/runner-metadata";
+    for (method, path, status) in [
+        ("PATCH", metadata, 405),
+        ("TRACE", "/api/v1/metadata/nope", 405),
+        ("DELETE", metadata, 401),
+        ("PUT", "/agent", 405),
+        ("DELETE", "/agent/", 405),
+        ("GET", "/agent", 401),
+        ("HEAD", "/nope", 404),
+        ("HEAD", "/api/v1", 404),
+        ("GET", "/api/v1", 404),
+        ("GET", "/api/v1/", 401),
+        ("HEAD", "/api/v1/metadata//runner-metadata", 301),
+        ("OPTIONS", "/api/v1/metadata//runner-metadata", 200),
+        ("OPTIONS", "/nope", 200),
+    ] {
+        let answer = call(method, path);
+        assert_eq!(answer.status, status, "{method} {path}");
+        let nosniff = (status == 404).then_some("nosniff");
+        assert_eq!(answer.header("x-content-type-options"), nosniff, "{method} {path}");
+    }
+}
+
+#[test]
+fn a_refused_body_is_read_up_to_256_kib_and_then_the_connection_is_given_up() {
+    let sim = sim();
+    let url = format!("{}/status", sim.callback_url());
+    for (length, wanted) in [(200_000, None), (400_000, Some("close"))] {
+        let answer = post(&url, vec![b'x'; length]).bearer("junk").send().unwrap();
+        assert_eq!((answer.status, answer.header("connection")), (401, wanted), "{length}");
+    }
 }
 
 #[test]

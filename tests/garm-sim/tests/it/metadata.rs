@@ -190,6 +190,18 @@ fn install_scripts_and_agent_tools_answer_as_the_pool_is() {
     let list = metadata(&sim, &one, "tools/garm-agent").send().unwrap();
     let empty = "{\"total_count\":0,\"pages\":0,\"current_page\":1,\"results\":null}\n";
     assert_eq!(list.text(), empty);
+    let list = metadata(&sim, &one, "tools/garm-agent?page=2&pageSize=3").send().unwrap();
+    let second = empty.replace("e\":1,", "e\":2,\"previous_page\":1,");
+    assert_eq!(list.text(), second);
+    let none = "failed to list files: could not find file object with ID: 1";
+    for (path, status, details) in [
+        ("1", 404, none.to_owned()),
+        ("1/download", 404, format!("failed to validate tools request: {none}")),
+        ("-1", 400, "invalid objectID: invalid object ID; must be a number".to_owned()),
+    ] {
+        let answer = metadata(&sim, &one, &format!("tools/garm-agent/{path}")).send().unwrap();
+        assert_eq!((answer.status, answer.json()["details"].clone()), (status, json!(details)));
+    }
 }
 
 #[test]
