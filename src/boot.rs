@@ -20,6 +20,8 @@ mod assignment;
 mod authorities;
 mod discover;
 mod fetch;
+mod kept;
+mod leftovers;
 mod live;
 mod signals;
 mod start;
@@ -35,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use fetch::Fetched;
+use leftovers::Leftovers;
 pub use signals::Signals;
 
 use crate::config::Config;
@@ -45,7 +48,7 @@ use crate::forge::github::files;
 use crate::garm::{Garm, Reporter};
 use crate::host::{memory, os};
 use crate::http::{Http, Patience, Trust};
-use crate::state::{self, Instance, State};
+use crate::state::{self, Instance, State, StateError};
 use crate::supervise::{self, End, Supervisor, Why};
 use crate::timeline::{Phase, Timeline};
 use crate::tools::{blocking, dependencies};
@@ -86,6 +89,7 @@ pub async fn boot(
         instance,
         garm,
         reporter,
+        runner: RefCell::default(),
         http: RefCell::new(http),
         trust: RefCell::new(trust),
         defaults: RefCell::default(),
@@ -98,11 +102,17 @@ pub async fn boot(
     Ok(boot.finish(outcome).await)
 }
 
-/// The lock on the state folder, and the marker's word that this instance is unused.
+/// The lock on the state folder, and the marker's word that this instance is unused; nothing of an
+/// earlier boot runs any more.
 fn claim(config: &Config) -> Result<(State, Instance), Error> {
     let instance = Instance::new(config.access.callback.as_str(), config.access.token.expose());
     let state = State::lock(&state::folder(&config.dirs.state)?)?;
     state.refuse_used(&instance)?;
+    let left = Leftovers::in_home(&config.home);
+    if let Some(runner) = left.runner {
+        return Err(StateError::Alive { pid: runner.as_raw() }.into());
+    }
+    left.end_configuring();
     Ok((state, instance))
 }
 
@@ -124,6 +134,8 @@ struct Boot {
     instance: Instance,
     garm: Garm,
     reporter: Reporter,
+    /// Once it is started: whatever happens to the boot, it is not left alone.
+    runner: RefCell<Option<Supervisor>>,
     /// Replaced when the forge turns out to have authorities of its own.
     http: RefCell<Http>,
     trust: RefCell<Trust>,
@@ -211,9 +223,13 @@ impl Boot {
                 };
                 let patience = self.garm.patience();
                 let id = configure::register(&place, &registration, &token, at, patience).await?;
+                if let Some(kept) = self.kept() {
+                    kept.keep_registration(id);
+                }
                 info!(agent_id = id, "the runner is registered");
                 Ok(Some(id))
             }
+            Fetched::Registered { agent_id } => Ok(Some(agent_id)),
         }
     }
 
@@ -236,6 +252,7 @@ impl Boot {
         let launch = start::launch(&self.config, &self.defaults.borrow());
         let sink = supervise::our_stdout().map_err(|source| start::no_stdout(&source))?;
         let (runner, _) = Supervisor::start(launch, sink);
+        self.runner.replace(Some(runner.clone()));
         let up = tokio::select! {
             up = runner.wait_up() => up,
             () = tokio::time::sleep(self.config.times.ready_timeout) => {
@@ -252,16 +269,27 @@ impl Boot {
         let last = self.phase.get();
         self.timeline.borrow_mut().end(last);
         self.timeline.borrow_mut().begin(Phase::Finish);
-        let exit = match outcome {
-            Ok(end) => end.exit(),
+        let (exit, heard) = match outcome {
+            Ok(end) => (end.exit(), true),
             Err(error) => {
                 let error = self.cause(error);
                 let message = told::failure(&error, last, self.garm.skew());
                 error!("{message}");
-                self.say_failed(&message, stopped).await;
-                error.exit()
+                let runner = self.runner.take();
+                if let Some(runner) = &runner {
+                    runner.drain(Why::BootFailed);
+                }
+                let heard = self.say_failed(&message, stopped).await;
+                if let Some(runner) = &runner {
+                    self.lead(runner).await;
+                }
+                (error.exit(), heard)
             }
         };
+        // A GARM that could not be told may still take another start of this instance.
+        if heard && let Some(kept) = self.kept() {
+            kept.forget();
+        }
         self.timeline.borrow_mut().end(Phase::Finish);
         if let Err(error) = self.state.write_timeline(&self.timeline.borrow()) {
             warn!("failed to {error}");
@@ -280,7 +308,8 @@ impl Boot {
         }
     }
 
-    async fn say_failed(&self, message: &str, stopped: bool) {
+    /// Whether GARM has heard it.
+    async fn say_failed(&self, message: &str, stopped: bool) -> bool {
         let now = Instant::now();
         let deadline = if stopped {
             now + LAST_WORD_WHEN_STOPPED
@@ -291,11 +320,15 @@ impl Boot {
         let hurry = self.signals.more_than(self.signals.count().max(u32::from(stopped)));
         tokio::select! {
             delivered = self.reporter.failed(message, patience) => {
-                if let Err(error) = delivered {
+                if let Err(error) = &delivered {
                     warn!("GARM could not be told of the failure: {error}");
                 }
+                delivered.is_ok()
             }
-            _ = hurry => warn!("asked again to leave: GARM was not told of the failure"),
+            _ = hurry => {
+                warn!("asked again to leave: GARM was not told of the failure");
+                false
+            }
         }
     }
 
@@ -305,6 +338,11 @@ impl Boot {
         phase: Phase,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
+        let runner_is_up = matches!(phase, Phase::Announce | Phase::Supervise);
+        if !runner_is_up && self.garm.patience().cancel.is_cancelled() {
+            // Told to leave in a phase that had nothing to wait for: no other one is begun.
+            return Err(Error::Stopped);
+        }
         self.phase.set(phase);
         self.timeline.borrow_mut().begin(phase);
         (self.on_phase)(phase);

@@ -37,7 +37,7 @@ pub enum Error {
     Superseded,
     #[error("ask GARM for {what}: {source}{hint}")]
     Garm { what: &'static str, source: HttpError, hint: &'static str },
-    #[error("find out {what}: GARM's metadata does not say it; {how}")]
+    #[error("find out {what}: GARM has not said it; {how}")]
     NotTold { what: &'static str, how: &'static str },
     #[error("read {what}: \"{value}\" is not {expected}")]
     Nonsense { what: &'static str, value: String, expected: &'static str },
@@ -62,7 +62,9 @@ pub enum Error {
 impl Error {
     pub fn exit(&self) -> Exit {
         match self {
-            Self::State(StateError::Busy { .. } | StateError::Used { .. }) => Exit::AlreadyRun,
+            Self::State(
+                StateError::Busy { .. } | StateError::Used { .. } | StateError::Alive { .. },
+            ) => Exit::AlreadyRun,
             Self::Config(_)
             | Self::Typed(_)
             | Self::State(_)
@@ -90,7 +92,8 @@ impl Error {
     /// Short and stable: `runner_not_fetched`, `configure_failed`, …
     pub fn reason(&self) -> &'static str {
         match self.exit() {
-            Exit::Done => "done",
+            // Of a failure: the runner was drained before GARM had heard that it was idle.
+            Exit::Done | Exit::Stopped => "stopped",
             Exit::Usage => "bad_settings",
             Exit::Unreachable => "garm_unreachable",
             Exit::Superseded => "superseded",
@@ -104,7 +107,6 @@ impl Error {
             Exit::VersionRefused => "version_refused",
             Exit::LimitPassed => "limit_passed",
             Exit::Killed => "killed",
-            Exit::Stopped => "stopped",
             Exit::AlreadyRun => "already_run",
             Exit::Internal => "internal_fault",
         }

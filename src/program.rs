@@ -104,7 +104,9 @@ fn what_was_wrong(text: &str) -> String {
 /// Says what is wrong, to the person and, where we know how, to GARM.
 async fn refuse(layers: &Layers, bootstrap: Option<&Bootstrap>, error: Error) -> Exit {
     error!("failed to {error}");
-    tell_garm(layers, bootstrap, &error).await;
+    if error.exit() != Exit::AlreadyRun {
+        tell_garm(layers, bootstrap, &error).await;
+    }
     error.exit()
 }
 

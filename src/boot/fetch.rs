@@ -2,14 +2,16 @@
 
 use std::time::Instant;
 
-use tracing::info;
+use tracing::{info, warn};
 
 use super::discover::Assignment;
+use super::kept::{self, Kept};
 use super::{Boot, authorities, told};
 use crate::error::Error;
 use crate::forge::github::configure::Registration;
-use crate::forge::github::files::JitFiles;
+use crate::forge::github::files::{self, JitFiles};
 use crate::secret::Secret;
+use crate::state;
 use crate::timeline::Phase;
 use crate::tools::download::{self, Candidate};
 use crate::tools::locate::{self, Found};
@@ -25,7 +27,15 @@ pub(super) enum Papers {
 /// The same, fetched.
 pub(super) enum Fetched {
     Jit(JitFiles),
-    Token { registration: Box<Registration>, token: Secret, at: Instant },
+    Token {
+        registration: Box<Registration>,
+        token: Secret,
+        at: Instant,
+    },
+    /// An earlier boot, which was killed, has registered the runner.
+    Registered {
+        agent_id: u64,
+    },
 }
 
 impl Boot {
@@ -96,10 +106,46 @@ impl Boot {
                 let rsa_params = file("credentials_rsaparams").await?;
                 Ok(Fetched::Jit(JitFiles::check(runner, credentials, rsa_params)?))
             }
-            Papers::Token(registration) => {
-                let token = self.garm.registration_token().await;
-                let token = token.map_err(told::registration_token)?;
-                Ok(Fetched::Token { registration, token, at: Instant::now() })
+            Papers::Token(registration) => self.registration_token(registration).await,
+        }
+    }
+
+    /// The registration token, which GARM hands out once: an earlier boot of this instance, which was
+    /// killed, may have it.
+    async fn registration_token(
+        &self,
+        mut registration: Box<Registration>,
+    ) -> Result<Fetched, Error> {
+        let kept = self.kept();
+        match kept.as_ref().and_then(Kept::find) {
+            Some(kept::Found::Registered { agent_id })
+                if files::registered(&self.config.home).is_ok_and(|id| id == agent_id) =>
+            {
+                info!(agent_id, "the runner was registered by an earlier start of this instance");
+                return Ok(Fetched::Registered { agent_id });
+            }
+            Some(kept::Found::Token { token, at }) => {
+                info!("an earlier start of this instance has fetched the registration token");
+                // It may have registered under our name, which is nobody else's.
+                registration.replace = true;
+                return Ok(Fetched::Token { registration, token, at });
+            }
+            _ => {}
+        }
+        let token = self.garm.registration_token().await.map_err(told::registration_token)?;
+        if let Some(kept) = kept {
+            kept.keep_token(&token);
+        }
+        Ok(Fetched::Token { registration, token, at: Instant::now() })
+    }
+
+    /// Where the registration is kept over a restart; `None` where there is no private place for it.
+    pub(super) fn kept(&self) -> Option<Kept> {
+        match state::folder(&self.config.dirs.runtime) {
+            Ok(folder) => Some(Kept::new(&folder, &self.instance)),
+            Err(error) => {
+                warn!("failed to {error}; a restart would be without the registration");
+                None
             }
         }
     }

@@ -61,6 +61,7 @@ pub struct Wishes {
     pub ephemeral: bool,
     pub no_default_labels: bool,
     pub disable_update: bool,
+    pub replace: bool,
 }
 
 /// JIT or not, before GARM has been asked.

@@ -166,6 +166,7 @@ fn wishes(layers: &Layers) -> Result<Wishes, ConfigError> {
         ephemeral: boolean(layers, &settings::EPHEMERAL)?.unwrap_or(true),
         no_default_labels: boolean(layers, &settings::NO_DEFAULT_LABELS)?.unwrap_or(true),
         disable_update: boolean(layers, &settings::DISABLE_UPDATE)?.unwrap_or(false),
+        replace: boolean(layers, &settings::REPLACE)?.unwrap_or(false),
     })
 }
 

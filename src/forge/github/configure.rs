@@ -37,6 +37,8 @@ pub struct Registration {
     pub ephemeral: bool,
     pub no_default_labels: bool,
     pub disable_update: bool,
+    /// Take the place of a runner of this name.
+    pub replace: bool,
 }
 
 /// Where and as whom config.sh runs.
@@ -165,6 +167,8 @@ fn arguments(registration: &Registration) -> Vec<OsString> {
         (registration.ephemeral, "--ephemeral"),
         (registration.no_default_labels, "--no-default-labels"),
         (registration.disable_update, "--disableupdate"),
+        // Bare: a value after it is taken for an argument of its own (actions/runner#1021).
+        (registration.replace, "--replace"),
     ];
     args.extend(switches.iter().filter(|(on, _)| *on).map(|(_, flag)| OsString::from(*flag)));
     args
@@ -201,6 +205,7 @@ mod tests {
             ephemeral: true,
             no_default_labels: true,
             disable_update: false,
+            replace: false,
         }
     }
 

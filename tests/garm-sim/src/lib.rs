@@ -45,4 +45,5 @@ pub use options::{
 pub use record::{Authorization, Call, Host, table_head};
 pub use sim::Sim;
 pub use wire::fault::{Fault, FaultKind};
+pub use wire::storm::Storm;
 pub use wire::tls::PrivateCa;

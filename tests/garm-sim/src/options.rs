@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::archive::ArchiveSpec;
+use crate::wire::storm::Storm;
 
 /// What the simulated controller and forge are like.
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ pub struct SimOptions {
     pub ranges: bool,
     /// Whether and when the forge tells GARM of jobs.
     pub webhooks: Webhooks,
+    /// Random faults on every call, beside those that [`crate::Sim::fault`] asks for.
+    pub storm: Option<Storm>,
     /// A fixed port for GARM's listener; 0 takes a free one.
     pub port: u16,
     /// A fixed port for the forge's listener; 0 takes a free one.
@@ -53,6 +56,7 @@ impl Default for SimOptions {
             archive: ArchiveSpec::default(),
             ranges: true,
             webhooks: Webhooks::AtOnce,
+            storm: None,
             port: 0,
             forge_port: 0,
         }

@@ -19,6 +19,7 @@ use crate::server::{Shared, router};
 use crate::urls::Urls;
 use crate::wire::fault::Fault;
 use crate::wire::listener::{Connection, Connections, WireListener};
+use crate::wire::storm::Weather;
 use crate::wire::tls::PrivateCa;
 
 /// A running simulation of GARM and of a forge, on loopback.
@@ -97,11 +98,13 @@ impl Sim {
             forge: forge_url,
         };
         let garm_ca = ca.as_ref().filter(|_| options.tls).map(PrivateCa::pem);
+        let storm = options.storm.map(Weather::new);
         let shared = Arc::new(Shared {
             forge: Arc::new(Forge::new(options.ranges, options.webhooks)),
             controller: Arc::new(Controller::new(options, urls, garm_ca)),
             record: Arc::new(Record::new()),
             faults: Mutex::default(),
+            storm: Mutex::new(storm),
         });
         if shared.controller.options.archive.size == ArchiveSize::Large {
             // It takes seconds: not in the middle of somebody's boot.

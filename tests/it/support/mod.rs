@@ -2,6 +2,7 @@
 
 pub mod after;
 mod scene;
+pub mod traces;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -284,9 +285,11 @@ impl Running {
                 let (stdout, stderr) = (self.stdout(), self.stderr());
                 return Ended { dir: self.dir, code, stdout, stderr };
             }
-            if Instant::now() > until {
-                panic!("it did not end within {limit:?}; stderr:\n{}", self.stderr());
-            }
+            assert!(
+                Instant::now() <= until,
+                "it did not end within {limit:?}; stderr:\n{}",
+                self.stderr()
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
     }
