@@ -29,6 +29,7 @@ mod discover;
 mod drain;
 mod exit_codes;
 mod fetch;
+mod field_reports;
 mod matrix;
 mod network;
 mod pid1;
