@@ -10,6 +10,7 @@ use super::{Boot, authorities, told};
 use crate::error::Error;
 use crate::forge::github::configure::Registration;
 use crate::forge::github::files::{self, JitFiles};
+use crate::http::Patience;
 use crate::secret::Secret;
 use crate::state;
 use crate::timeline::Phase;
@@ -44,18 +45,33 @@ impl Boot {
         let Assignment { candidates, papers } = assignment;
         // All are let run to an end of their own: dropping one half-way would leave its threads behind.
         let trust = self.trust.borrow().clone();
-        let cancel = &self.garm.patience().cancel;
+        let patience = self.garm.patience();
+        let halt = patience.cancel.child_token();
+        let while_useful = Patience { cancel: halt.clone(), ..patience.clone() };
+        let papers = async {
+            let papers = self.fetch_papers(papers).await;
+            // Without papers the runner is of no use, and its download need not be waited for.
+            if papers.is_err() {
+                halt.cancel();
+            }
+            papers
+        };
         let (runner, papers, system_knows) = tokio::join!(
-            self.fetch_runner(&candidates),
-            self.fetch_papers(papers),
-            authorities::add_to_system(&self.config, &trust, cancel)
+            self.fetch_runner(&candidates, &while_useful),
+            papers,
+            authorities::add_to_system(&self.config, &trust, &patience.cancel)
         );
+        let papers = papers?;
         runner?;
         self.defaults.replace(authorities::variables(&self.config, &trust, system_knows));
-        papers
+        Ok(papers)
     }
 
-    async fn fetch_runner(&self, candidates: &[Candidate]) -> Result<(), Error> {
+    async fn fetch_runner(
+        &self,
+        candidates: &[Candidate],
+        patience: &Patience,
+    ) -> Result<(), Error> {
         let (home, assets) = (self.config.home.clone(), self.config.assets.clone());
         let owner = self.config.switch_to.clone();
         let found = blocking(move || locate::find(&home, assets.as_deref())).await;
@@ -73,7 +89,7 @@ impl Boot {
                     runner.home.display()
                 );
                 self.reporter.installing("copying the runner from the image");
-                let cancel = self.garm.patience().cancel.clone();
+                let cancel = patience.cancel.clone();
                 blocking(move || copy::bring(&runner, &home, owner.as_ref(), &cancel)).await?;
             }
             Found::Nothing(reasons) => {
@@ -82,7 +98,6 @@ impl Boot {
                 }
                 self.reporter.installing("downloading the runner");
                 let http = self.http.borrow().clone();
-                let patience = self.garm.patience();
                 let (owner, pace) = (owner.as_ref(), download::Pace::default());
                 // Boxed, for the futures of one download in its many stages are large.
                 let unpacked =

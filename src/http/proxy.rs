@@ -96,7 +96,7 @@ impl Routes {
             };
             // Neither text may show the address: it may hold credentials.
             let url = parse(text).ok_or_else(|| {
-                ClientError(format!("the address in {name} is not that of a proxy"))
+                ClientError(format!("the address in {name} is not a URL that a proxy can have, such as http://host:3128"))
             })?;
             match url.scheme() {
                 "http" | "https" => Ok(Some(url)),
@@ -304,7 +304,10 @@ mod tests {
     #[test]
     fn what_is_no_proxy_address_is_told_without_showing_it() {
         for (text, said) in [
-            ("http://", "the address in https_proxy is not that of a proxy"),
+            (
+                "http://",
+                "the address in https_proxy is not a URL that a proxy can have, such as http://host:3128",
+            ),
             ("socks5://u:secret-secret@h", "the proxy in https_proxy is a socks5:// one"),
         ] {
             let settings =

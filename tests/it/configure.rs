@@ -240,6 +240,19 @@ fn a_token_that_garm_does_not_give_is_named() {
 }
 
 #[test]
+fn a_boot_without_papers_does_not_wait_for_its_download() {
+    let sim = good();
+    let slow = FaultKind::SlowBody { bytes_per_sec: 20_000 };
+    sim.fault(Fault::new(Endpoint::Download).always().kind(slow));
+    let refused = FaultKind::answer(401, "{\"error\":\"Not Authorized\",\"details\":\"\"}\n");
+    sim.fault(Fault::new(Endpoint::RegistrationToken).always().kind(refused));
+    let began = Instant::now();
+    boot_of(&sim).run().expect_failed(&sim, 12, &["registration token"]).expect_no_runner(&sim);
+    // The whole archive would take forty seconds.
+    assert!(began.elapsed() < Duration::from_secs(20), "it took {:?}", began.elapsed());
+}
+
+#[test]
 fn a_token_that_is_a_web_page_is_refused() {
     let sim = good();
     sim.fault(Fault::new(Endpoint::RegistrationToken).always().kind(FaultKind::CaptivePortal));
