@@ -143,7 +143,7 @@ impl Boot {
     async fn story(&self) -> Result<Box<End>, Error> {
         self.during(Phase::Preflight, async { self.preflight() }).await?;
         let assignment = self.during(Phase::Discover, self.discover()).await?;
-        let papers = self.during(Phase::Fetch, self.fetch(assignment)).await?;
+        let papers = self.during(Phase::Fetch, Box::pin(self.fetch(assignment))).await?;
         self.during(Phase::Dependencies, self.dependencies()).await?;
         let agent_id = self.during(Phase::Configure, self.configure(papers)).await?;
         self.during(Phase::Introduce, self.introduce(agent_id)).await?;
@@ -223,6 +223,8 @@ impl Boot {
     async fn introduce(&self, agent_id: Option<u64>) -> Result<(), Error> {
         match self.garm.system_info(&os::Os::read(), agent_id).await {
             Err(error) if error.status() == Some(401) => Err(Error::Superseded),
+            // Told to stop: no runner is started for a boot that ends.
+            Err(_) if self.garm.patience().cancel.is_cancelled() => Err(Error::Stopped),
             Err(error) => {
                 warn!("GARM did not take the system info: {error}");
                 Ok(())
@@ -250,11 +252,14 @@ impl Boot {
 
     async fn finish(&self, outcome: Result<Box<End>, Error>) -> Exit {
         let stopped = self.signals.count() > 0;
+        let last = self.phase.get();
+        self.timeline.borrow_mut().end(last);
+        self.timeline.borrow_mut().begin(Phase::Finish);
         let (exit, heard) = match outcome {
             Ok(end) => (end.exit(), true),
             Err(error) => {
                 let error = self.cause(error);
-                let message = told::failure(&error, self.phase.get());
+                let message = told::failure(&error, last);
                 error!("{message}");
                 let runner = self.runner.take();
                 if let Some(runner) = &runner {
@@ -271,7 +276,7 @@ impl Boot {
         if heard && let Some(kept) = self.kept() {
             kept.forget();
         }
-        self.timeline.borrow_mut().end(self.phase.get());
+        self.timeline.borrow_mut().end(Phase::Finish);
         if let Err(error) = self.state.write_timeline(&self.timeline.borrow()) {
             warn!("failed to {error}");
         }
@@ -328,7 +333,7 @@ impl Boot {
         self.timeline.borrow_mut().begin(phase);
         (self.on_phase)(phase);
         let result = work.await;
-        // A phase that failed stays open in the timeline, and is the one that is told.
+        // A phase that failed stays open, and is the one that is told.
         if result.is_ok() {
             self.timeline.borrow_mut().end(phase);
             if matches!(phase, Phase::Announce) {

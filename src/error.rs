@@ -72,7 +72,7 @@ impl Error {
             Self::FirstContact(FirstContact::Superseded(_)) | Self::Superseded => Exit::Superseded,
             Self::FirstContact(FirstContact::Unreachable(_)) => Exit::Unreachable,
             Self::Garm { source, .. } => match source.status() {
-                Some(400..=499) => Exit::Refused,
+                Some(300..=499) => Exit::Refused,
                 _ if matches!(source, HttpError::Unexpected { .. }) => Exit::Refused,
                 _ => Exit::Unreachable,
             },

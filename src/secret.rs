@@ -77,6 +77,30 @@ pub fn redact(text: &str) -> Cow<'_, str> {
     text
 }
 
+/// `text`, whose end was cut off, without the beginning of a secret that may stand there:
+/// [`redact`] would not know it.
+pub fn before_cut(text: &[u8]) -> &[u8] {
+    let begun = longest_part(|secret, length| text.ends_with(&secret[..length]));
+    &text[..text.len() - begun]
+}
+
+/// `text`, whose beginning was cut off, without the rest of a secret that may stand there.
+pub fn after_cut(text: &[u8]) -> &[u8] {
+    let rest = longest_part(|secret, length| text.starts_with(&secret[secret.len() - length..]));
+    &text[rest..]
+}
+
+/// The greatest length, below its own, at which `is_there` is true of a known secret; 0 if of none.
+fn longest_part(is_there: impl Fn(&[u8], usize) -> bool) -> usize {
+    let Some(known) = KNOWN.get() else { return 0 };
+    let known = known.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let part_of = |secret: &SecretString| {
+        let secret = secret.expose_secret().as_bytes();
+        (MASKED_FROM..secret.len()).rev().find(|length| is_there(secret, *length))
+    };
+    known.iter().filter_map(part_of).max().unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +118,14 @@ mod tests {
         let _short = Secret::new("overlap-part");
         let _long = Secret::new("overlap-part-and-more");
         assert_eq!(redact("x overlap-part-and-more y"), "x *** y");
+    }
+
+    #[test]
+    fn what_a_cut_has_left_of_a_secret_goes_as_well() {
+        let _secret = Secret::new("cut-in-the-middle-of-it");
+        assert_eq!(before_cut(b"token=cut-in-the-mid"), b"token=");
+        assert_eq!(after_cut(b"middle-of-it, it said"), b", it said");
+        assert_eq!(before_cut(b"a clear-cut"), b"a clear-cut");
     }
 
     #[test]

@@ -97,12 +97,12 @@ impl Tail {
 
     /// The kept output as [`readable`] text.
     pub fn text(&self) -> String {
-        let mut bytes = self.head.clone();
-        if self.seen > self.head.len() + self.last.len() {
-            bytes.extend_from_slice("\n…\n".as_bytes());
+        let last: Vec<u8> = self.last.iter().copied().collect();
+        if self.seen == self.head.len() + last.len() {
+            return readable(&[&self.head[..], &last].concat());
         }
-        bytes.extend(&self.last);
-        readable(&bytes)
+        let (head, last) = (secret::before_cut(&self.head), secret::after_cut(&last));
+        readable(&[head, "\n…\n".as_bytes(), last].concat())
     }
 }
 

@@ -20,16 +20,22 @@ pub(super) fn failure(error: &Error, phase: Phase) -> String {
     message
 }
 
+/// 401 after an `installing` that GARM took says that it has forgotten this instance since.
 pub(super) fn garm(what: &'static str, source: HttpError) -> Error {
     let hint = match source.status() {
+        Some(401) => return Error::Superseded,
         Some(404) => " (this instance has none: GARM did not make it for JIT)",
         _ => "",
     };
     Error::Garm { what, source, hint }
 }
 
-/// 401 has three meanings here (garm-protocol §4.6); they are all said.
+/// 401 from the handler has three meanings here (garm-protocol §4.6); they are all said. One from the
+/// gate before it means what it means everywhere, and only its text tells it apart (§3).
 pub(super) fn registration_token(source: HttpError) -> Error {
+    if source.status() == Some(401) && source.to_string().contains("Authentication failed") {
+        return Error::Superseded;
+    }
     let hint = match source.status() {
         Some(401) => {
             " (the token was handed out already, perhaps in a reply that was lost; or this is a JIT \

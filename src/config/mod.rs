@@ -14,7 +14,7 @@ pub mod settings;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use access::access;
+pub use access::{access, access_to_report};
 pub use bootstrap::Bootstrap;
 pub use layers::{Environment, Flags, Found, Layers, Origin};
 pub use parse::{LogFormat, LogSettings};

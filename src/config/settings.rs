@@ -10,6 +10,8 @@ pub enum Kind {
     Value,
     /// `--flag VALUE`, more than once; in the environment separated by commas or white space.
     List,
+    /// `--flag A,B`; a list of texts in the config file, too.
+    Commas,
     /// `--flag` or `--flag=false`.
     Switch,
     /// Environment only: a secret must not stand in an argument list.
@@ -97,7 +99,7 @@ settings! {
             "none" "Enterprise"
         NAME Value "name" "NAME" ["GARM_RUNNER_NAME" "RUNNER_NAME"]
             "from metadata" "The runner's name; GARM knows it by this name"
-        LABELS Value "labels" "A,B" ["GARM_RUNNER_LABELS" "RUNNER_LABELS"]
+        LABELS Commas "labels" "A,B" ["GARM_RUNNER_LABELS" "RUNNER_LABELS"]
             "from metadata" "Labels, separated by commas"
         GROUP Value "group" "NAME" ["GARM_RUNNER_GROUP" "RUNNER_GROUP"]
             "from metadata" "Runner group; \"default\" means none"

@@ -145,8 +145,9 @@ impl Garm {
     ) -> Result<(), HttpError> {
         let mut info = SystemInfo { os_name: &os.name, os_version: &os.version, agent_id };
         let patience = self.patience.at_most(Duration::from_secs(15));
+        let url = append(&self.access.callback, "system-info");
         loop {
-            let post = || self.post("system-info", &info);
+            let post = || patience.bound(Method::POST, &url, self.post("system-info", &info));
             match retry::run("system-info", &Policy::default(), &patience, post).await {
                 Err(error) if error.status() == Some(400) && info.agent_id.is_some() => {
                     warn!(
@@ -181,12 +182,8 @@ impl Garm {
         let attempt = || async {
             let request =
                 self.http.request(Method::GET, url.clone()).bearer_auth(self.access.token.expose());
-            tokio::select! {
-                reply = self.http.fetch(request) => reply.map(|reply| reply.body),
-                () = self.patience.cancel.cancelled() => {
-                    Err(HttpError::Cancelled { method: Method::GET, url: display_url(&url) })
-                }
-            }
+            let fetched = self.http.fetch(request);
+            self.patience.bound(Method::GET, &url, fetched).await.map(|reply| reply.body)
         };
         retry::run(path, policy, &self.patience, attempt).await
     }

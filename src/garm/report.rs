@@ -215,15 +215,10 @@ impl Reporter {
         }
     }
 
-    /// One attempt that ends early when told to stop.
+    /// One attempt, within `patience`.
     async fn attempt(&self, status: &Status<'_>, patience: &Patience) -> Result<(), HttpError> {
-        tokio::select! {
-            result = self.garm.status(status) => result,
-            () = patience.cancel.cancelled() => Err(HttpError::Cancelled {
-                method: reqwest::Method::POST,
-                url: crate::http::display_url(&self.garm.access().callback),
-            }),
-        }
+        let url = &self.garm.access().callback;
+        patience.bound(reqwest::Method::POST, url, self.garm.status(status)).await
     }
 }
 

@@ -36,6 +36,18 @@ impl Account {
         Self::find_in(Path::new("/etc"), name)
     }
 
+    /// The account that every system has, in an image that names none.
+    fn root() -> Self {
+        Self {
+            name: "root".to_owned(),
+            uid: 0,
+            gid: 0,
+            groups: vec![0],
+            home: None,
+            shell: PathBuf::from("/bin/sh"),
+        }
+    }
+
     /// The account that this process runs as, passwd entry or not.
     pub fn current() -> Self {
         let uid = getuid().as_raw();
@@ -77,7 +89,10 @@ impl Account {
     fn find_in(etc: &Path, name: &str) -> Result<Self, UsersError> {
         let passwd = etc.join("passwd");
         let number: Option<u32> = name.parse().ok();
-        let entries = read(&passwd)?;
+        let entries = match read(&passwd) {
+            Err(_) if name == "root" || number == Some(0) => return Ok(Self::root()),
+            entries => entries?,
+        };
         let fields = entries
             .lines()
             .map(|line| line.split(':').collect::<Vec<_>>())
@@ -148,6 +163,15 @@ mod tests {
         assert_eq!(by_name, Account::find_in(etc.path(), "1001").unwrap());
         assert_eq!(by_name.groups, [1001, 990]);
         assert_eq!(by_name.home.as_deref(), Some(Path::new("/srv/ci")));
+    }
+
+    #[test]
+    fn root_is_known_where_there_is_no_passwd() {
+        let empty = tempfile::tempdir().unwrap();
+        let root = Account::find_in(empty.path(), "root").unwrap();
+        assert_eq!((root.name.as_str(), root.is_root()), ("root", true));
+        assert_eq!(root, Account::find_in(empty.path(), "0").unwrap());
+        assert!(Account::find_in(empty.path(), "ci").is_err());
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub enum HttpError {
     #[error("{method} {url}: {}", causes(source))]
     Transport { method: Method, url: String, source: reqwest::Error },
     /// No (whole) answer came in the time of one attempt.
-    #[error("{method} {url}: no answer within {} s", limit.as_secs_f64())]
+    #[error("{method} {url}: no answer within {} s", tenths(*limit))]
     TimedOut { method: Method, url: String, limit: Duration },
     /// An answer came, and it is not a success.
     #[error("{method} {url}: the server answered {status}{}", said(details))]
@@ -99,6 +99,11 @@ pub(super) fn read_details(body: &[u8]) -> String {
         Err(_) => String::from_utf8_lossy(body).into_owned(),
     };
     text::shorten(&text::one_line(&text::readable(said.as_bytes())), SAID_LIMIT)
+}
+
+/// Seconds, as exactly as a person wants to know.
+fn tenths(time: Duration) -> f64 {
+    (time.as_secs_f64() * 10.0).round() / 10.0
 }
 
 fn said(details: &str) -> String {

@@ -6,11 +6,12 @@
 
 use std::time::{Duration, Instant};
 
+use reqwest::Method;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
+use url::Url;
 
-use super::HttpError;
-use super::error::chain;
+use super::error::{HttpError, chain, display_url};
 
 /// How long to try at all: what the whole boot shares.
 #[derive(Debug, Clone)]
@@ -28,6 +29,26 @@ impl Patience {
     #[must_use]
     pub fn at_most(&self, limit: Duration) -> Self {
         Self { deadline: self.deadline.min(Instant::now() + limit), cancel: self.cancel.clone() }
+    }
+
+    /// One attempt at `method` `url`, which ends early when told to stop and when the deadline passes:
+    /// a server that takes the request and never answers must not hold up the end.
+    pub async fn bound<T>(
+        &self,
+        method: Method,
+        url: &Url,
+        attempt: impl Future<Output = Result<T, HttpError>>,
+    ) -> Result<T, HttpError> {
+        let limit = self.left();
+        tokio::select! {
+            result = attempt => result,
+            () = self.cancel.cancelled() => {
+                Err(HttpError::Cancelled { method, url: display_url(url) })
+            }
+            () = tokio::time::sleep(limit) => {
+                Err(HttpError::TimedOut { method, url: display_url(url), limit })
+            }
+        }
     }
 
     /// Sleeps; `false` when told to stop, or when the deadline would pass meanwhile.
@@ -83,9 +104,8 @@ pub fn verdict(error: &HttpError) -> Verdict {
             None,
         ),
         HttpError::TimedOut { .. } => retry(true, None),
-        HttpError::Unexpected { .. } | HttpError::GaveUp { .. } | HttpError::Cancelled { .. } => {
-            Verdict::Final
-        }
+        HttpError::GaveUp { source, .. } => verdict(source),
+        HttpError::Unexpected { .. } | HttpError::Cancelled { .. } => Verdict::Final,
     }
 }
 

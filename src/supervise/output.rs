@@ -6,6 +6,8 @@
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStderr, ChildStdout};
 
+use crate::secret;
+
 const LONGEST: usize = 64 * 1024;
 const CHUNK: usize = 32 * 1024;
 
@@ -111,16 +113,22 @@ impl Cutter {
             let room = LONGEST - self.begun.len();
             self.begun.extend_from_slice(&text[..text.len().min(room)]);
             if ends {
-                take(&self.begun);
-                self.begun.clear();
+                self.take_begun(&mut take);
             }
         }
+    }
+
+    /// The line that has begun is over.
+    fn take_begun(&mut self, take: &mut impl FnMut(&[u8])) {
+        let whole = self.begun.len() < LONGEST;
+        take(if whole { &self.begun } else { secret::before_cut(&self.begun) });
+        self.begun.clear();
     }
 
     /// The stream has ended: what has begun is the last line.
     pub fn finish(&mut self, mut take: impl FnMut(&[u8])) {
         if !self.begun.is_empty() {
-            take(&std::mem::take(&mut self.begun));
+            self.take_begun(&mut take);
         }
     }
 }

@@ -7,14 +7,26 @@
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "what they say is the test's own failure"
+    clippy::print_stdout,
+    reason = "what is not there fails the test"
 )]
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
+mod bad_input;
 mod boot;
+mod configure;
 mod crash;
+mod discover;
+mod drain;
+mod exit_codes;
+mod fetch;
 mod matrix;
+mod pid1;
+mod readme;
 mod refusals;
 mod registration;
+mod relaunch;
+mod secrets;
+mod settings;
 mod storm;
 mod support;

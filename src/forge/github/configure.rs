@@ -86,7 +86,7 @@ pub async fn register(
     fetched: Instant,
     patience: &Patience,
 ) -> Result<u64, ConfigureError> {
-    let program = program(place, registration, token);
+    let mut program = program(place, registration, token);
     let mut pause = FIRST_PAUSE;
     for attempt in 1.. {
         files::remove(place.home)?;
@@ -103,6 +103,11 @@ pub async fn register(
         warn!("{error}: {said}");
         if final_one || attempt == ATTEMPTS || !patience.pause(pause).await {
             return Err(error);
+        }
+        // GARM's names are unique: what holds this one is an attempt of ours that failed half-way.
+        let replace = OsString::from("--replace");
+        if is_conflict(&error) && !program.args.contains(&replace) {
+            program.args.push(replace);
         }
         info!("configuring again");
         pause *= 2;
@@ -167,6 +172,11 @@ fn arguments(registration: &Registration) -> Vec<OsString> {
     ];
     args.extend(switches.iter().filter(|(on, _)| *on).map(|(_, flag)| OsString::from(*flag)));
     args
+}
+
+/// Whether the forge knows a runner of this name already (actions/runner 2.336 has these words).
+fn is_conflict(error: &ConfigureError) -> bool {
+    error.output().is_some_and(|output| output.contains("exists with the same name"))
 }
 
 /// What an old token looks like to people, if this may be one.

@@ -1,5 +1,7 @@
 //! Starting the binary and looking at what it left behind.
 
+pub mod after;
+mod scene;
 pub mod traces;
 
 use std::collections::BTreeMap;
@@ -15,6 +17,8 @@ use garm_sim::{Instance, RunnerScript};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, geteuid};
 use tempfile::TempDir;
+
+pub use scene::*;
 
 /// Longer than anything takes; a test that needs it has failed.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -32,14 +36,34 @@ pub enum Who {
 pub struct Boot {
     pub dir: TempDir,
     who: Who,
+    /// A program that starts the binary, with its arguments.
+    through: Vec<OsString>,
     args: Vec<OsString>,
     env: BTreeMap<OsString, OsString>,
 }
 
 /// A boot that runs.
 pub struct Running {
-    child: Child,
+    child: Started,
     dir: TempDir,
+}
+
+/// A child that does not outlive a test that failed, and neither does what it has started.
+struct Started {
+    child: Child,
+    dir: PathBuf,
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            for process in after::processes_under(&self.dir) {
+                let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
+            }
+        }
+    }
 }
 
 /// A boot that has ended.
@@ -81,12 +105,9 @@ impl Boot {
         let dir = tempfile::Builder::new().prefix("garm-it-").tempdir_in("/tmp").unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let binary = dir.path().join("garm-bootstrap");
-        // A file that is being written cannot be executed, and a process that another test starts at
-        // that moment holds it open for a while longer; so it is linked where that can be done.
-        let built = env!("CARGO_BIN_EXE_garm-bootstrap");
-        fs::hard_link(built, &binary).or_else(|_| fs::copy(built, &binary).map(drop)).unwrap();
-        fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
-        let boot = Self { dir, who: Who::Plain, args: vec!["run".into()], env: BTreeMap::new() };
+        put_binary(Path::new(env!("CARGO_BIN_EXE_garm-bootstrap")), &binary);
+        let (through, args, env) = (Vec::new(), vec!["run".into()], BTreeMap::new());
+        let boot = Self { dir, who: Who::Plain, through, args, env };
         let work = boot.path("work");
         fs::create_dir(&work).unwrap();
         let home = boot.home();
@@ -118,6 +139,25 @@ impl Boot {
         self
     }
 
+    /// Lets another program start the binary: `unshare`, `prlimit`, …
+    pub fn through(mut self, words: &[&str]) -> Self {
+        self.through = words.iter().map(OsString::from).collect();
+        self
+    }
+
+    /// Takes the static binary, as images have it.
+    pub fn with_static_binary(self) -> Self {
+        let built = Path::new(env!("CARGO_BIN_EXE_garm-bootstrap"));
+        let target = built.parent().and_then(Path::parent).unwrap();
+        let made = target.join("dist/garm-bootstrap");
+        assert!(made.is_file(), "{} is missing: run `cargo xtask dist` first", made.display());
+        let binary = self.path("garm-bootstrap");
+        // It is a link to the other one.
+        fs::remove_file(&binary).unwrap();
+        put_binary(&made, &binary);
+        self
+    }
+
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.insert(name.into(), value.into());
         self
@@ -145,11 +185,18 @@ impl Boot {
     }
 
     pub fn spawn(self) -> Running {
+        self.spawn_as(|_| {})
+    }
+
+    /// Starts the command after a last change to it.
+    fn spawn_as(self, change: impl FnOnce(&mut Command)) -> Running {
         let output = |name| File::create(self.path(name)).unwrap();
-        let (stdout, stderr) = (output("stdout"), output("stderr"));
         let mut command = self.command();
-        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        command.stdin(Stdio::null());
+        change(&mut command);
+        command.stdout(output("stdout")).stderr(output("stderr"));
         let child = command.spawn().unwrap();
+        let child = Started { child, dir: self.dir.path().to_owned() };
         Running { child, dir: self.dir }
     }
 
@@ -160,8 +207,10 @@ impl Boot {
 
     /// The command as it is started, with nothing of our own environment.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(self.path("garm-bootstrap"));
-        command.args(&self.args).env_clear().envs(&self.env).current_dir("/");
+        let mut words = self.through.clone();
+        words.push(self.path("garm-bootstrap").into());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).args(&self.args).env_clear().envs(&self.env).current_dir("/");
         if is_root() && self.who == Who::Plain {
             let user = runner();
             command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
@@ -180,6 +229,13 @@ impl Boot {
     }
 }
 
+/// A file that is being written cannot be executed, and a process that another test starts at that
+/// moment holds it open for a while longer; so it is linked where that can be done.
+pub fn put_binary(built: &Path, to: &Path) {
+    fs::hard_link(built, to).or_else(|_| fs::copy(built, to).map(drop)).unwrap();
+    fs::set_permissions(to, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 /// Gives everything below `path` to the runner's user, where we can.
 pub fn own_all(path: &Path) {
     if is_root() {
@@ -192,7 +248,7 @@ pub fn own_all(path: &Path) {
 
 impl Running {
     pub fn pid(&self) -> Pid {
-        Pid::from_raw(i32::try_from(self.child.id()).unwrap())
+        Pid::from_raw(i32::try_from(self.child.child.id()).unwrap())
     }
 
     pub fn home(&self) -> PathBuf {
@@ -215,13 +271,12 @@ impl Running {
     pub fn wait(mut self, limit: Duration) -> Ended {
         let until = Instant::now() + limit;
         loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
+            if let Some(status) = self.child.child.try_wait().unwrap() {
                 let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
                 let (stdout, stderr) = (self.stdout(), self.stderr());
                 return Ended { dir: self.dir, code, stdout, stderr };
             }
             if Instant::now() > until {
-                let _ = self.child.kill();
                 panic!("it did not end within {limit:?}; stderr:\n{}", self.stderr());
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -257,7 +312,7 @@ impl Ended {
         let fresh = Boot::of(instance);
         let dir = self.dir;
         let mut boot =
-            Boot { dir, who: fresh.who, args: fresh.args.clone(), env: fresh.env.clone() };
+            Boot { dir, who: fresh.who, through: vec![], args: fresh.args, env: fresh.env };
         let (home, state, runtime) = (boot.home(), boot.path("work/state"), boot.path("work/run"));
         boot = boot
             .env("RUNNER_HOME", home.to_str().unwrap())

@@ -1,0 +1,391 @@
+//! Being asked to leave: at every moment of a boot, idle, and with a job.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use garm_sim::archive::{RunnerStart, runner_runs};
+use garm_sim::{
+    ArchiveSpec, Endpoint, Fault, FaultKind, Instance, InstanceSpec, RunnerScript, Sim, SimOptions,
+};
+use nix::sys::signal::Signal;
+
+use crate::support::after::{
+    Scene, assert_failed_once, assert_nothing_left, posted, registration_files, wait,
+    wait_for_note, wait_for_start, wait_for_status,
+};
+use crate::support::{Boot, Ended, LONG, Running, Who};
+
+/// Longer than a test may take: whatever lasts so long has to be ended.
+const FOR_EVER: Duration = Duration::from_secs(3600);
+/// What a person at a terminal would call at once, on a machine that is busy with other tests.
+const FAST: Duration = Duration::from_secs(6);
+
+fn sim(script: RunnerScript) -> (Sim, Instance) {
+    let sim =
+        Sim::start(SimOptions { archive: ArchiveSpec::scripted(script), ..SimOptions::default() });
+    let instance = sim.create(InstanceSpec::default());
+    (sim, instance)
+}
+
+fn idle(boot: Boot, sim: &Sim) -> Running {
+    let running = boot.spawn();
+    wait_for_status(&running, sim, "idle");
+    running
+}
+
+fn at_work(boot: Boot, sim: &Sim) -> Running {
+    let running = idle(boot, sim);
+    wait_for_note(&running, sim, "job started");
+    running
+}
+
+/// Asks to leave, and waits until that was understood: two signals at once are one.
+fn ask(running: &Running, sim: &Sim, signal: Signal) {
+    running.signal(signal);
+    wait(running, sim, "the signal is heard", || running.stderr().contains("asked to leave"));
+}
+
+fn the_run(ended: &Ended) -> RunnerStart {
+    let mut runs = runner_runs(&ended.home());
+    assert_eq!(runs.len(), 1, "one start of the Listener; stderr:\n{}", ended.stderr);
+    runs.remove(0)
+}
+
+fn assert_drained(sim: &Sim, ended: &Ended) {
+    let scene = Scene(sim, ended);
+    assert_eq!(ended.code, 0, "{scene}");
+    assert_eq!((posted(sim, "idle"), posted(sim, "failed")), (1, 0), "{scene}");
+    assert_nothing_left(sim, ended);
+}
+
+#[test]
+fn a_signal_while_idle_stops_the_runner_and_is_success() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
+        let (sim, instance) = sim(RunnerScript::new());
+        let running = idle(Boot::of(&instance), &sim);
+        running.signal(signal);
+        let ended = running.wait(FAST);
+        assert_drained(&sim, &ended);
+        assert_eq!(the_run(&ended).signals, [2], "{signal}{}", Scene(&sim, &ended));
+    }
+}
+
+#[test]
+fn a_job_is_waited_for_and_not_signalled() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        let (sim, instance) = sim(RunnerScript::one_job(Duration::ZERO, Duration::from_secs(1)));
+        let running = at_work(Boot::of(&instance), &sim);
+        running.signal(signal);
+        let ended = running.wait(LONG);
+        assert_drained(&sim, &ended);
+        let run = the_run(&ended);
+        assert!(run.signals.is_empty(), "{signal} {run:?}");
+        assert!(run.notes.contains(&"job ended Succeeded".to_owned()), "{signal} {run:?}");
+    }
+}
+
+#[test]
+fn a_job_that_comes_just_after_the_sigint_is_waited_for() {
+    let script = RunnerScript::new()
+        .job_after_sigint(Duration::from_millis(200))
+        .job(Duration::from_millis(800));
+    let (sim, instance) = sim(script);
+    // The grace is shorter than the job.
+    let running = idle(Boot::of(&instance).env("GARM_STOP_GRACE", "500ms"), &sim);
+    running.signal(Signal::SIGTERM);
+    let ended = running.wait(LONG);
+    assert_drained(&sim, &ended);
+    let run = the_run(&ended);
+    assert_eq!(run.signals, [2], "{run:?}");
+    assert!(run.notes.contains(&"job ended Succeeded".to_owned()), "{run:?}");
+}
+
+#[test]
+fn a_second_signal_stops_the_job() {
+    let (sim, instance) = sim(RunnerScript::one_job(Duration::ZERO, FOR_EVER).job_children(3));
+    let running = at_work(Boot::of(&instance), &sim);
+    ask(&running, &sim, Signal::SIGTERM);
+    running.signal(Signal::SIGTERM);
+    // The job's children ignore SIGTERM, so they are given their time.
+    let ended = running.wait(FAST);
+    let scene = Scene(&sim, &ended);
+    assert_eq!((ended.code, posted(&sim, "failed")), (34, 0), "{scene}");
+    let run = the_run(&ended);
+    assert!(run.notes.contains(&"job ended Canceled".to_owned()), "{run:?}");
+    assert_nothing_left(&sim, &ended);
+}
+
+#[test]
+fn a_drain_that_has_taken_its_time_stops_the_job() {
+    let (sim, instance) = sim(RunnerScript::one_job(Duration::ZERO, FOR_EVER));
+    let boot = Boot::of(&instance).arg("--drain-timeout").arg("300ms");
+    let running = at_work(boot, &sim);
+    running.signal(Signal::SIGTERM);
+    let ended = running.wait(FAST);
+    assert_eq!(ended.code, 34, "{}", Scene(&sim, &ended));
+    assert_eq!(the_run(&ended).signals, [2], "{}", Scene(&sim, &ended));
+    assert_nothing_left(&sim, &ended);
+}
+
+#[test]
+fn a_runner_that_does_not_heed_signals_is_ended_within_the_grace() {
+    let deaf = RunnerScript::new().ignore_sigint();
+    let stone = RunnerScript::new().ignore_signals();
+    for script in [deaf, stone] {
+        let (sim, instance) = sim(script);
+        let running = idle(Boot::of(&instance).env("GARM_STOP_GRACE", "300ms"), &sim);
+        running.signal(Signal::SIGTERM);
+        let ended = running.wait(FAST);
+        assert_drained(&sim, &ended);
+    }
+}
+
+#[test]
+fn a_job_that_does_not_heed_signals_is_ended_when_asked_for() {
+    let script = RunnerScript::one_job(Duration::ZERO, FOR_EVER).ignore_signals();
+    let (sim, instance) = sim(script);
+    let running = at_work(Boot::of(&instance).env("GARM_STOP_GRACE", "300ms"), &sim);
+    ask(&running, &sim, Signal::SIGTERM);
+    running.signal(Signal::SIGTERM);
+    let ended = running.wait(FAST);
+    assert_eq!(ended.code, 34, "{}", Scene(&sim, &ended));
+    assert_nothing_left(&sim, &ended);
+}
+
+#[test]
+fn signals_that_were_ignored_or_blocked_before_us_drain_all_the_same() {
+    let ignored = ["sh", "-c", "trap '' INT TERM HUP; exec \"$@\"", "sh"];
+    let blocked = ["env", "--block-signal=INT,TERM,HUP"];
+    for through in [&ignored[..], &blocked[..]] {
+        for signal in [Signal::SIGTERM, Signal::SIGINT] {
+            let (sim, instance) = sim(RunnerScript::new());
+            let running = idle(Boot::of(&instance).through(through), &sim);
+            running.signal(signal);
+            let ended = running.wait(FAST);
+            assert_drained(&sim, &ended);
+            let run = the_run(&ended);
+            assert_eq!(run.signals, [2], "{through:?} {signal} {run:?}");
+            // SIGPIPE is Rust's own doing in the fake Listener.
+            assert_eq!((run.blocked, run.ignored & !(1 << 12)), (0, 0), "{run:?}");
+        }
+    }
+}
+
+/// A boot that stands still in one of its phases.
+struct Stuck {
+    phase: &'static str,
+    spec: InstanceSpec,
+    archive: ArchiveSpec,
+    fault: Option<Fault>,
+    /// Whether the boot has come that far.
+    there: fn(&Running, &Sim),
+    who: Who,
+}
+
+fn stuck(phase: &'static str) -> Stuck {
+    Stuck {
+        phase,
+        spec: InstanceSpec::default(),
+        archive: ArchiveSpec::default(),
+        fault: None,
+        there: |_, _| {},
+        who: Who::Plain,
+    }
+}
+
+fn hangs(endpoint: Endpoint) -> Option<Fault> {
+    Some(Fault::new(endpoint).kind(FaultKind::HangForever))
+}
+
+fn wait_for_call(running: &Running, sim: &Sim, endpoint: Endpoint) {
+    wait(running, sim, &format!("{endpoint:?} is called"), || {
+        sim.calls().iter().any(|call| call.endpoint == endpoint)
+    });
+}
+
+fn stuck_boots() -> Vec<Stuck> {
+    let script = RunnerScript::new;
+    let scripted = ArchiveSpec::scripted;
+    vec![
+        Stuck {
+            fault: Some(
+                Fault::new(Endpoint::Status).posting("installing").kind(FaultKind::HangForever),
+            ),
+            there: |running, sim| wait_for_call(running, sim, Endpoint::Status),
+            ..stuck("discover")
+        },
+        Stuck {
+            fault: Some(Fault::new(Endpoint::Status).posting("installing")),
+            there: |running, sim| wait_for_status(running, sim, "installing"),
+            ..stuck("discover")
+        },
+        Stuck {
+            fault: hangs(Endpoint::RunnerMetadata),
+            there: |running, sim| wait_for_call(running, sim, Endpoint::RunnerMetadata),
+            ..stuck("discover")
+        },
+        Stuck {
+            fault: hangs(Endpoint::Download),
+            there: |running, sim| wait_for_call(running, sim, Endpoint::Download),
+            ..stuck("fetch")
+        },
+        Stuck {
+            fault: Some(
+                Fault::new(Endpoint::Download).kind(FaultKind::SlowBody { bytes_per_sec: 20_000 }),
+            ),
+            there: |running, sim| {
+                wait_for_call(running, sim, Endpoint::Download);
+                let work = running.home().with_file_name("");
+                wait(running, sim, "the runner is being unpacked", || {
+                    let names = fs::read_dir(&work).unwrap().flatten();
+                    let mut partial =
+                        names.filter(|e| e.file_name().to_string_lossy().contains(".partial-"));
+                    partial.any(|e| fs::read_dir(e.path()).is_ok_and(|dir| dir.count() > 0))
+                });
+            },
+            ..stuck("fetch")
+        },
+        Stuck {
+            fault: hangs(Endpoint::Credentials),
+            there: |running, sim| wait_for_call(running, sim, Endpoint::CredentialsRunner),
+            ..stuck("fetch")
+        },
+        Stuck {
+            spec: InstanceSpec::with_token(),
+            fault: hangs(Endpoint::RegistrationToken),
+            there: |running, sim| wait_for_call(running, sim, Endpoint::RegistrationToken),
+            ..stuck("fetch")
+        },
+        Stuck {
+            archive: ArchiveSpec {
+                needs: vec!["libnowhere.so.7".into()],
+                ..scripted(script().deps(FOR_EVER))
+            },
+            there: |running, sim| wait_for_start(running, sim, "sim-deps"),
+            who: Who::Root,
+            ..stuck("dependencies")
+        },
+        Stuck {
+            archive: ArchiveSpec {
+                needs: vec!["libnowhere.so.7".into()],
+                ..scripted(script().deps_exit(1))
+            },
+            there: |running, sim| {
+                wait(running, sim, "the script has failed", || {
+                    running.stderr().contains("trying again")
+                });
+            },
+            who: Who::Root,
+            ..stuck("dependencies")
+        },
+        Stuck {
+            spec: InstanceSpec::with_token(),
+            archive: scripted(script().config(FOR_EVER)),
+            there: |running, sim| wait_for_start(running, sim, "configure"),
+            ..stuck("configure")
+        },
+        Stuck {
+            spec: InstanceSpec::with_token(),
+            archive: scripted(script().config_hang_hard()),
+            there: |running, sim| wait_for_start(running, sim, "configure"),
+            ..stuck("configure")
+        },
+        Stuck {
+            spec: InstanceSpec::with_token(),
+            archive: scripted(script().config_fail_times(9).config_writes_runner_then_fails()),
+            there: |running, sim| {
+                wait(running, sim, "config.sh has failed twice", || {
+                    running.stderr().contains("(attempt 2)")
+                });
+            },
+            ..stuck("configure")
+        },
+        Stuck {
+            fault: hangs(Endpoint::SystemInfo),
+            there: |running, sim| wait_for_call(running, sim, Endpoint::SystemInfo),
+            ..stuck("introduce")
+        },
+        Stuck {
+            archive: scripted(script().listen_after(FOR_EVER)),
+            there: |running, sim| wait_for_start(running, sim, "run"),
+            ..stuck("start")
+        },
+        Stuck {
+            archive: scripted(script().exit_codes("2")),
+            there: |running, sim| {
+                wait(running, sim, "the next start is due", || {
+                    running.stderr().contains("is started again")
+                });
+            },
+            ..stuck("start")
+        },
+    ]
+}
+
+#[test]
+fn a_signal_before_the_runner_is_ready_ends_any_phase_at_once() {
+    std::thread::scope(|scope| {
+        let running: Vec<_> = stuck_boots()
+            .into_iter()
+            .enumerate()
+            .map(|(n, stuck)| scope.spawn(move || stuck.is_ended(n)))
+            .collect();
+        let failed = running.into_iter().filter_map(|case| case.join().err()).count();
+        assert_eq!(failed, 0, "cases failed; each said why above");
+    });
+}
+
+impl Stuck {
+    fn is_ended(self, n: usize) {
+        let Self { phase, spec, archive, fault, there, who } = self;
+        let sim = Sim::start(SimOptions { archive, ..SimOptions::default() });
+        let instance = sim.create(spec);
+        if let Some(fault) = fault {
+            sim.fault(fault);
+        }
+        let running = Boot::of(&instance).who(who).spawn();
+        there(&running, &sim);
+        let asked = Instant::now();
+        running.signal(Signal::SIGTERM);
+        let ended = running.wait(LONG);
+        let took = asked.elapsed();
+        let scene = Scene(&sim, &ended);
+        assert_eq!(ended.code, 40, "case {n} {phase}{scene}");
+        assert!(took < FAST, "case {n} {phase} took {took:?}{scene}");
+        assert_failed_once(&sim, &ended, "stopped", phase);
+        assert_eq!(posted(&sim, "idle"), 0, "case {n} {phase}{scene}");
+        assert_nothing_left(&sim, &ended);
+        if phase == "configure" {
+            let files = registration_files(&ended.home());
+            assert!(files.is_empty(), "case {n} {files:?}{scene}");
+        }
+    }
+}
+
+#[test]
+fn a_signal_while_garm_does_not_answer_idle_drains_the_runner() {
+    let (sim, instance) = sim(RunnerScript::new());
+    sim.fault(Fault::new(Endpoint::Status).posting("idle").kind(FaultKind::HangForever));
+    let running = Boot::of(&instance).spawn();
+    wait(&running, &sim, "idle is posted", || posted(&sim, "idle") > 0);
+    running.signal(Signal::SIGTERM);
+    let ended = running.wait(FAST);
+    let scene = Scene(&sim, &ended);
+    assert_eq!((ended.code, the_run(&ended).signals), (0, vec![2]), "{scene}");
+    assert!(posted(&sim, "failed") <= 1, "{scene}");
+    assert_nothing_left(&sim, &ended);
+}
+
+#[test]
+fn a_job_goes_on_while_garm_does_not_answer_idle() {
+    let (sim, instance) = sim(RunnerScript::one_job(Duration::ZERO, Duration::from_secs(1)));
+    sim.fault(Fault::new(Endpoint::Status).posting("idle").kind(FaultKind::HangForever));
+    let running = Boot::of(&instance).spawn();
+    wait_for_note(&running, &sim, "job started");
+    running.signal(Signal::SIGTERM);
+    let ended = running.wait(LONG);
+    let run = the_run(&ended);
+    assert_eq!((ended.code, run.signals.len()), (0, 0), "{}", Scene(&sim, &ended));
+    assert!(run.notes.contains(&"job ended Succeeded".to_owned()), "{run:?}");
+    assert_nothing_left(&sim, &ended);
+}
