@@ -17,6 +17,7 @@
 //! out of here, a panic included, goes through [`Boot::finish`].
 
 mod assignment;
+mod authorities;
 mod discover;
 mod fetch;
 mod kept;
@@ -46,7 +47,7 @@ use crate::forge::github::configure::{self, Place};
 use crate::forge::github::files;
 use crate::garm::{Garm, Reporter};
 use crate::host::{memory, os};
-use crate::http::{Http, Patience};
+use crate::http::{Http, Patience, Trust};
 use crate::state::{self, Instance, State, StateError};
 use crate::supervise::{self, End, Supervisor, Why};
 use crate::timeline::{Phase, Timeline};
@@ -80,6 +81,7 @@ pub async fn boot(
     let garm = Garm::new(http.clone(), config.access.clone(), patience);
     let reporter = Reporter::start(garm.clone());
     tokio::spawn(halt_when(signals.clone(), reporter.clone(), halt));
+    let trust = config.trust.clone();
     let boot = Boot {
         config,
         signals,
@@ -89,6 +91,8 @@ pub async fn boot(
         reporter,
         runner: RefCell::default(),
         http: RefCell::new(http),
+        trust: RefCell::new(trust),
+        defaults: RefCell::default(),
         timeline: RefCell::new(timeline),
         phase: Cell::new(Phase::Preflight),
         on_phase: Box::new(on_phase),
@@ -134,6 +138,9 @@ struct Boot {
     runner: RefCell<Option<Supervisor>>,
     /// Replaced when the forge turns out to have authorities of its own.
     http: RefCell<Http>,
+    trust: RefCell<Trust>,
+    /// What the runner needs in its environment, where nothing else sets it.
+    defaults: RefCell<start::Variables>,
     timeline: RefCell<Timeline>,
     phase: Cell<Phase>,
     on_phase: Box<dyn Fn(Phase)>,
@@ -166,6 +173,12 @@ impl Boot {
         if user.is_root() {
             warn!("the runner and its jobs run as root");
         }
+        if let Some(variable) = self.config.proxy.spoken_to_over_tls() {
+            warn!(
+                "{variable} names an https:// proxy; the runner cannot speak TLS to a proxy and will \
+                 not get out: write http:// if the proxy takes it"
+            );
+        }
         if memory::total().is_some_and(|bytes| bytes < LITTLE_MEMORY) {
             warn!("there is little memory here; the kernel may kill a job for it");
         }
@@ -185,7 +198,8 @@ impl Boot {
         }
         let names = dependencies::names(&missing);
         self.reporter.installing(format!("installing dependencies: {names}"));
-        start::install_dependencies(&self.config, self.garm.patience()).await
+        let defaults = self.defaults.borrow().clone();
+        start::install_dependencies(&self.config, &defaults, self.garm.patience()).await
     }
 
     /// Makes the unpacked runner this instance's runner; its agent id, where it is known.
@@ -205,7 +219,7 @@ impl Boot {
                 let place = Place {
                     home: &self.config.home,
                     switch_to: self.config.switch_to.as_ref(),
-                    env: start::environment(&self.config),
+                    env: start::environment(&self.config, &self.defaults.borrow()),
                 };
                 let patience = self.garm.patience();
                 let id = configure::register(&place, &registration, &token, at, patience).await?;
@@ -235,7 +249,7 @@ impl Boot {
 
     async fn start(&self) -> Result<Supervisor, Error> {
         self.reporter.installing("starting the runner");
-        let launch = start::launch(&self.config);
+        let launch = start::launch(&self.config, &self.defaults.borrow());
         let sink = supervise::our_stdout().map_err(|source| start::no_stdout(&source))?;
         let (runner, _) = Supervisor::start(launch, sink);
         self.runner.replace(Some(runner.clone()));
@@ -259,7 +273,7 @@ impl Boot {
             Ok(end) => (end.exit(), true),
             Err(error) => {
                 let error = self.cause(error);
-                let message = told::failure(&error, last);
+                let message = told::failure(&error, last, self.garm.skew());
                 error!("{message}");
                 let runner = self.runner.take();
                 if let Some(runner) = &runner {

@@ -13,6 +13,7 @@ use crate::garm::FirstContact;
 use crate::http::{ClientError, HttpError};
 use crate::state::StateError;
 use crate::supervise::End;
+use crate::text;
 use crate::tools::copy::CopyError;
 use crate::tools::dependencies::DependenciesError;
 use crate::tools::download::DownloadError;
@@ -108,6 +109,21 @@ impl Error {
             Exit::Killed => "killed",
             Exit::AlreadyRun => "already_run",
             Exit::Internal => "internal_fault",
+        }
+    }
+
+    /// Whether a clock that is wrong could be behind it: something was taken for expired, not valid yet
+    /// or unknown.
+    pub fn may_be_the_clocks(&self) -> bool {
+        let refused =
+            |error: &HttpError| matches!(error.status(), Some(401 | 403)) || error.is_certificate();
+        match self {
+            Self::FirstContact(FirstContact::Superseded(_)) | Self::Superseded => true,
+            Self::FirstContact(FirstContact::Refused(error) | FirstContact::Unreachable(error))
+            | Self::Garm { source: error, .. }
+            | Self::Download(DownloadError::Http(error)) => refused(error),
+            Self::Configure(_) | Self::Ended(_) => self.output().is_some_and(text::is_refusal),
+            _ => false,
         }
     }
 

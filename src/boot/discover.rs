@@ -85,6 +85,7 @@ impl Boot {
         if added > 0 {
             info!("trusting {added} more certificate authorities of the forge");
             self.http.replace(Http::new(&trust, &self.config.proxy, vec![])?);
+            self.trust.replace(trust);
         }
         Ok(())
     }

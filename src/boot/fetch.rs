@@ -6,7 +6,7 @@ use tracing::{info, warn};
 
 use super::discover::Assignment;
 use super::kept::{self, Kept};
-use super::{Boot, told};
+use super::{Boot, authorities, told};
 use crate::error::Error;
 use crate::forge::github::configure::Registration;
 use crate::forge::github::files::{self, JitFiles};
@@ -42,10 +42,16 @@ impl Boot {
     /// Brings the runner to its home, and its papers beside it.
     pub(super) async fn fetch(&self, assignment: Assignment) -> Result<Fetched, Error> {
         let Assignment { candidates, papers } = assignment;
-        // Both are let run to an end of their own: dropping one half-way would leave its threads behind.
-        let (runner, papers) =
-            tokio::join!(self.fetch_runner(&candidates), self.fetch_papers(papers));
+        // All are let run to an end of their own: dropping one half-way would leave its threads behind.
+        let trust = self.trust.borrow().clone();
+        let cancel = &self.garm.patience().cancel;
+        let (runner, papers, system_knows) = tokio::join!(
+            self.fetch_runner(&candidates),
+            self.fetch_papers(papers),
+            authorities::add_to_system(&self.config, &trust, cancel)
+        );
         runner?;
+        self.defaults.replace(authorities::variables(&self.config, &trust, system_knows));
         papers
     }
 
@@ -77,8 +83,11 @@ impl Boot {
                 self.reporter.installing("downloading the runner");
                 let http = self.http.borrow().clone();
                 let patience = self.garm.patience();
+                let (owner, pace) = (owner.as_ref(), download::Pace::default());
+                // Boxed, for the futures of one download in its many stages are large.
                 let unpacked =
-                    download::download(&http, candidates, &home, owner.as_ref(), patience).await?;
+                    Box::pin(download::download(&http, candidates, &home, owner, pace, patience))
+                        .await?;
                 self.timeline.borrow_mut().add_bytes(Phase::Fetch, unpacked.compressed_bytes);
                 info!(files = unpacked.files, bytes = unpacked.bytes, "the runner is unpacked");
             }

@@ -1,8 +1,10 @@
 //! How a failure is told to GARM and to people.
 
 use std::any::Any;
+use std::fmt::Write as _;
 
 use crate::error::Error;
+use crate::garm::Skew;
 use crate::http::HttpError;
 use crate::text;
 use crate::timeline::Phase;
@@ -11,8 +13,11 @@ use crate::timeline::Phase;
 const OUTPUT_LIMIT: usize = 1200;
 
 /// The reason, the phase, the chain of causes, and what the failing program printed last.
-pub(super) fn failure(error: &Error, phase: Phase) -> String {
+pub(super) fn failure(error: &Error, phase: Phase, skew: Option<Skew>) -> String {
     let mut message = format!("[{}] {phase}: failed to {error}", error.reason());
+    if let Some(skew) = skew.filter(|_| error.may_be_the_clocks()) {
+        let _ = write!(message, "; mind that {skew}");
+    }
     if let Some(output) = error.output() {
         message.push_str("\nlast output: ");
         message.push_str(&text::shorten(output, OUTPUT_LIMIT));

@@ -30,6 +30,8 @@ use crate::http::{ProxySettings, Trust};
 pub struct Config {
     pub access: Access,
     pub trust: Trust,
+    /// Whether the system's store may be added to.
+    pub system_ca: bool,
     pub proxy: ProxySettings,
     /// Who the runner runs as.
     pub user: Account,

@@ -64,6 +64,8 @@ settings! {
             "/etc/garm-bootstrap/config.toml" "Config file (TOML); its keys are the flags' names"
         CA_FILE Value "ca-file" "PATH" ["GARM_CA_FILE"]
             "bootstrap file, cert-bundle" "PEM bundle of certificate authorities to trust as well"
+        SYSTEM_CA Switch "system-ca" "BOOL" ["GARM_SYSTEM_CA"]
+            "true" "As root, make those authorities known to the whole system, for the jobs"
         HTTP_PROXY Value "http-proxy" "URL" ["http_proxy" "HTTP_PROXY"]
             "bootstrap file" "Proxy for http:// addresses"
         HTTPS_PROXY Value "https-proxy" "URL" ["https_proxy" "HTTPS_PROXY"]

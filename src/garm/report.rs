@@ -19,9 +19,9 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::api::{Garm, IdleOutcome, Status};
+use super::api::{Garm, IdleOutcome, Status, policy};
 use crate::http::retry::{self, Verdict};
-use crate::http::{HttpError, Patience, Policy};
+use crate::http::{HttpError, Patience};
 use crate::text;
 
 const INSTALLING_LIMIT: u32 = 10;
@@ -112,10 +112,7 @@ impl Reporter {
         let status = Status { status: "installing", message, agent_id: None };
         let patience = self.garm.patience();
         let post = || async {
-            retry::run("installing", &Policy::default(), patience, || {
-                self.attempt(&status, patience)
-            })
-            .await
+            retry::run("installing", &policy(), patience, || self.attempt(&status, patience)).await
         };
         let window = patience.at_most(FIRST_CONTACT_WINDOW);
         let mut pause = Duration::from_millis(200);
@@ -204,8 +201,7 @@ impl Reporter {
     async fn post_failed(&self, message: &str, patience: &Patience) -> Result<(), HttpError> {
         let status = Status { status: "failed", message, agent_id: None };
         let result =
-            retry::run("failed", &Policy::default(), patience, || self.attempt(&status, patience))
-                .await;
+            retry::run("failed", &policy(), patience, || self.attempt(&status, patience)).await;
         match result {
             Err(error) if error.status() == Some(401) => {
                 info!("GARM does not listen to this instance any more (401)");
@@ -333,7 +329,7 @@ impl Sender {
         let mut agent_id = agent_id;
         loop {
             let status = Status { status: "idle", message, agent_id };
-            let result = retry::run("idle", &Policy::default(), patience, || {
+            let result = retry::run("idle", &policy(), patience, || {
                 self.reporter.attempt(&status, patience)
             })
             .await;

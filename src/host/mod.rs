@@ -10,4 +10,5 @@ pub mod names;
 pub mod os;
 pub mod process;
 pub mod processes;
+pub mod store;
 pub mod users;

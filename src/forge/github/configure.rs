@@ -181,8 +181,7 @@ fn is_conflict(error: &ConfigureError) -> bool {
 
 /// What an old token looks like to people, if this may be one.
 fn token_hint(output: &str, age: Duration) -> String {
-    let refused = ["NotFound", "Not Found", "404", "Unauthorized", "401"];
-    if !refused.iter().any(|word| output.contains(word)) {
+    if !text::is_refusal(output) {
         return String::new();
     }
     let minutes = age.as_secs() / 60;

@@ -8,6 +8,8 @@ use crate::wire::storm::Storm;
 /// What the simulated controller and forge are like.
 #[derive(Clone, Debug)]
 pub struct SimOptions {
+    /// What the certificates of both listeners are like, where they speak TLS.
+    pub certificate: ServerCertificate,
     /// GARM's listener speaks TLS with a certificate of a private CA ([`crate::Sim::ca_pem`]).
     pub tls: bool,
     /// The forge (download host) speaks TLS with the same private CA.
@@ -42,6 +44,7 @@ pub struct SimOptions {
 impl Default for SimOptions {
     fn default() -> Self {
         Self {
+            certificate: ServerCertificate::Good,
             tls: false,
             forge_tls: false,
             no_runner_metadata: false,
@@ -58,6 +61,19 @@ impl Default for SimOptions {
             forge_port: 0,
         }
     }
+}
+
+/// What is wrong with the certificate of a server that speaks TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerCertificate {
+    /// Nothing, but that its CA is private.
+    Good,
+    /// It has expired in 2021.
+    Expired,
+    /// It becomes valid in 2090.
+    NotYetValid,
+    /// It is made out to `other.example`.
+    WrongName,
 }
 
 /// When GARM hears of a job from the forge.

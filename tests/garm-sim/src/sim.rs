@@ -63,7 +63,7 @@ impl Sim {
             .enable_all()
             .build()?;
         let ca = (options.tls || options.forge_tls).then(|| PrivateCa::new("garm-sim private CA"));
-        let acceptor = ca.as_ref().map(PrivateCa::acceptor);
+        let acceptor = ca.as_ref().map(|ca| ca.acceptor(options.certificate));
         if options.forge_ca_known && options.forge_tls {
             options.ca_bundle = ca.as_ref().map(PrivateCa::pem);
         }
@@ -290,7 +290,8 @@ impl Sim {
         let Some(runtime) = self.runtime.as_ref().filter(|_| site.serving.is_none()) else {
             return Ok(());
         };
-        let acceptor = self.ca.as_ref().filter(|_| tls).map(PrivateCa::acceptor);
+        let kind = self.shared.controller.options.certificate;
+        let acceptor = self.ca.as_ref().filter(|_| tls).map(|ca| ca.acceptor(kind));
         let connections = Arc::clone(&site.connections);
         let binding = WireListener::bind(site.port, acceptor, connections);
         let listener = apart(|| runtime.block_on(binding))?;

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use garm_sim::archive::{RunnerStart, runner_runs, runner_starts};
 use garm_sim::{ArchiveSpec, Call, Endpoint, Host, InstanceSpec, RunnerScript, Sim, SimOptions};
