@@ -150,7 +150,7 @@ impl Boot {
     async fn story(&self) -> Result<Box<End>, Error> {
         self.during(Phase::Preflight, async { self.preflight() }).await?;
         let assignment = self.during(Phase::Discover, self.discover()).await?;
-        let papers = self.during(Phase::Fetch, self.fetch(assignment)).await?;
+        let papers = self.during(Phase::Fetch, Box::pin(self.fetch(assignment))).await?;
         self.during(Phase::Dependencies, self.dependencies()).await?;
         let agent_id = self.during(Phase::Configure, self.configure(papers)).await?;
         self.during(Phase::Introduce, self.introduce(agent_id)).await?;

@@ -36,7 +36,9 @@ fn inside(path: &Path, mut depth: usize) {
     for part in path.components() {
         match part {
             Component::Normal(_) => depth += 1,
-            Component::ParentDir => depth = depth.checked_sub(1).expect("it climbs out of the tree"),
+            Component::ParentDir => {
+                depth = depth.checked_sub(1).expect("it climbs out of the tree")
+            }
             Component::CurDir => {}
             Component::RootDir | Component::Prefix(_) => panic!("{} is absolute", path.display()),
         }

@@ -115,7 +115,7 @@ settings! {
             ["GARM_RUNNER_NO_DEFAULT_LABELS" "RUNNER_NO_DEFAULT_LABELS"]
             "true" "Register without the forge's default labels (without JIT)"
         REPLACE Switch "replace" "BOOL" ["GARM_RUNNER_REPLACE"]
-            "false" "Register in place of a runner of the same name (without JIT)"
+            "false" "Take the place of a runner of the same name at once (without JIT)"
         DISABLE_UPDATE Switch "disable-update" "BOOL"
             ["GARM_DISABLE_RUNNER_UPDATE" "DISABLE_RUNNER_UPDATE"]
             "false" "Register with updates of the runner disabled (without JIT)"
