@@ -1,6 +1,6 @@
 //! From the runner's first "Listening" to its end.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -9,8 +9,11 @@ use super::{Boot, LAST_WORD};
 use crate::error::Error;
 use crate::garm::IdleOutcome;
 use crate::http::Patience;
-use crate::supervise::{End, Supervisor, Why};
+use crate::supervise::{End, State, Supervisor, Why};
 use crate::timeline::Phase;
+
+/// How long the answer to an `idle` is awaited when the runner has ended meanwhile.
+const IDLE_ON_ITS_WAY: Duration = Duration::from_secs(2);
 
 impl Boot {
     /// Announces the runner and leads it to its end. The two run side by side: a GARM that cannot be
@@ -20,12 +23,22 @@ impl Boot {
         runner: Supervisor,
         agent_id: Option<u64>,
     ) -> Result<Box<End>, Error> {
+        if let State::Ended(end) = runner.state() {
+            return Self::without_idle(end);
+        }
         let lead = self.lead(&runner);
-        tokio::pin!(lead);
-        self.phase.set(Phase::Announce);
+        let announce = self.during(Phase::Announce, self.announce(agent_id));
+        tokio::pin!(lead, announce);
         let announced = tokio::select! {
-            announced = self.during(Phase::Announce, self.announce(agent_id)) => announced?,
-            end = &mut lead => return Self::without_idle(end),
+            biased;
+            announced = &mut announce => announced?,
+            end = &mut lead => {
+                // An `idle` that is on its way may have landed, and only its answer tells.
+                return match tokio::time::timeout(IDLE_ON_ITS_WAY, announce).await {
+                    Ok(Ok(true)) => Ok(end),
+                    _ => Self::without_idle(end),
+                };
+            }
         };
         if !announced {
             warn!("the runner goes on, though GARM does not know that it is idle");
