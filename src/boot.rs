@@ -17,8 +17,11 @@
 //! out of here, a panic included, goes through [`Boot::finish`].
 
 mod assignment;
+mod authorities;
 mod discover;
 mod fetch;
+mod kept;
+mod leftovers;
 mod live;
 mod signals;
 mod start;
@@ -34,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use fetch::Fetched;
+use leftovers::Leftovers;
 pub use signals::Signals;
 
 use crate::config::Config;
@@ -43,8 +47,8 @@ use crate::forge::github::configure::{self, Place};
 use crate::forge::github::files;
 use crate::garm::{Garm, Reporter};
 use crate::host::{memory, os};
-use crate::http::{Http, Patience};
-use crate::state::{self, Instance, State};
+use crate::http::{Http, Patience, Trust};
+use crate::state::{self, Instance, State, StateError};
 use crate::supervise::{self, End, Supervisor, Why};
 use crate::timeline::{Phase, Timeline};
 use crate::tools::{blocking, dependencies};
@@ -77,6 +81,7 @@ pub async fn boot(
     let garm = Garm::new(http.clone(), config.access.clone(), patience);
     let reporter = Reporter::start(garm.clone());
     tokio::spawn(halt_when(signals.clone(), reporter.clone(), halt));
+    let trust = config.trust.clone();
     let boot = Boot {
         config,
         signals,
@@ -84,7 +89,10 @@ pub async fn boot(
         instance,
         garm,
         reporter,
+        runner: RefCell::default(),
         http: RefCell::new(http),
+        trust: RefCell::new(trust),
+        defaults: RefCell::default(),
         timeline: RefCell::new(timeline),
         phase: Cell::new(Phase::Preflight),
         on_phase: Box::new(on_phase),
@@ -94,11 +102,17 @@ pub async fn boot(
     Ok(boot.finish(outcome).await)
 }
 
-/// The lock on the state folder, and the marker's word that this instance is unused.
+/// The lock on the state folder, and the marker's word that this instance is unused; nothing of an
+/// earlier boot runs any more.
 fn claim(config: &Config) -> Result<(State, Instance), Error> {
     let instance = Instance::new(config.access.callback.as_str(), config.access.token.expose());
     let state = State::lock(&state::folder(&config.dirs.state)?)?;
     state.refuse_used(&instance)?;
+    let left = Leftovers::in_home(&config.home);
+    if let Some(runner) = left.runner {
+        return Err(StateError::Alive { pid: runner.as_raw() }.into());
+    }
+    left.end_configuring();
     Ok((state, instance))
 }
 
@@ -120,8 +134,13 @@ struct Boot {
     instance: Instance,
     garm: Garm,
     reporter: Reporter,
+    /// Once it is started: whatever happens to the boot, it is not left alone.
+    runner: RefCell<Option<Supervisor>>,
     /// Replaced when the forge turns out to have authorities of its own.
     http: RefCell<Http>,
+    trust: RefCell<Trust>,
+    /// What the runner needs in its environment, where nothing else sets it.
+    defaults: RefCell<start::Variables>,
     timeline: RefCell<Timeline>,
     phase: Cell<Phase>,
     on_phase: Box<dyn Fn(Phase)>,
@@ -131,7 +150,7 @@ impl Boot {
     async fn story(&self) -> Result<Box<End>, Error> {
         self.during(Phase::Preflight, async { self.preflight() }).await?;
         let assignment = self.during(Phase::Discover, self.discover()).await?;
-        let papers = self.during(Phase::Fetch, self.fetch(assignment)).await?;
+        let papers = self.during(Phase::Fetch, Box::pin(self.fetch(assignment))).await?;
         self.during(Phase::Dependencies, self.dependencies()).await?;
         let agent_id = self.during(Phase::Configure, self.configure(papers)).await?;
         self.during(Phase::Introduce, self.introduce(agent_id)).await?;
@@ -154,6 +173,12 @@ impl Boot {
         if user.is_root() {
             warn!("the runner and its jobs run as root");
         }
+        if let Some(variable) = self.config.proxy.spoken_to_over_tls() {
+            warn!(
+                "{variable} names an https:// proxy; the runner cannot speak TLS to a proxy and will \
+                 not get out: write http:// if the proxy takes it"
+            );
+        }
         if memory::total().is_some_and(|bytes| bytes < LITTLE_MEMORY) {
             warn!("there is little memory here; the kernel may kill a job for it");
         }
@@ -173,7 +198,8 @@ impl Boot {
         }
         let names = dependencies::names(&missing);
         self.reporter.installing(format!("installing dependencies: {names}"));
-        start::install_dependencies(&self.config, self.garm.patience()).await
+        let defaults = self.defaults.borrow().clone();
+        start::install_dependencies(&self.config, &defaults, self.garm.patience()).await
     }
 
     /// Makes the unpacked runner this instance's runner; its agent id, where it is known.
@@ -193,13 +219,17 @@ impl Boot {
                 let place = Place {
                     home: &self.config.home,
                     switch_to: self.config.switch_to.as_ref(),
-                    env: start::environment(&self.config),
+                    env: start::environment(&self.config, &self.defaults.borrow()),
                 };
                 let patience = self.garm.patience();
                 let id = configure::register(&place, &registration, &token, at, patience).await?;
+                if let Some(kept) = self.kept() {
+                    kept.keep_registration(id);
+                }
                 info!(agent_id = id, "the runner is registered");
                 Ok(Some(id))
             }
+            Fetched::Registered { agent_id } => Ok(Some(agent_id)),
         }
     }
 
@@ -219,9 +249,10 @@ impl Boot {
 
     async fn start(&self) -> Result<Supervisor, Error> {
         self.reporter.installing("starting the runner");
-        let launch = start::launch(&self.config);
+        let launch = start::launch(&self.config, &self.defaults.borrow());
         let sink = supervise::our_stdout().map_err(|source| start::no_stdout(&source))?;
         let (runner, _) = Supervisor::start(launch, sink);
+        self.runner.replace(Some(runner.clone()));
         let up = tokio::select! {
             up = runner.wait_up() => up,
             () = tokio::time::sleep(self.config.times.ready_timeout) => {
@@ -235,17 +266,31 @@ impl Boot {
 
     async fn finish(&self, outcome: Result<Box<End>, Error>) -> Exit {
         let stopped = self.signals.count() > 0;
-        let exit = match outcome {
-            Ok(end) => end.exit(),
+        let last = self.phase.get();
+        self.timeline.borrow_mut().end(last);
+        self.timeline.borrow_mut().begin(Phase::Finish);
+        let (exit, heard) = match outcome {
+            Ok(end) => (end.exit(), true),
             Err(error) => {
                 let error = self.cause(error);
-                let message = told::failure(&error, self.phase.get());
+                let message = told::failure(&error, last, self.garm.skew());
                 error!("{message}");
-                self.say_failed(&message, stopped).await;
-                error.exit()
+                let runner = self.runner.take();
+                if let Some(runner) = &runner {
+                    runner.drain(Why::BootFailed);
+                }
+                let heard = self.say_failed(&message, stopped).await;
+                if let Some(runner) = &runner {
+                    self.lead(runner).await;
+                }
+                (error.exit(), heard)
             }
         };
-        self.timeline.borrow_mut().end(self.phase.get());
+        // A GARM that could not be told may still take another start of this instance.
+        if heard && let Some(kept) = self.kept() {
+            kept.forget();
+        }
+        self.timeline.borrow_mut().end(Phase::Finish);
         if let Err(error) = self.state.write_timeline(&self.timeline.borrow()) {
             warn!("failed to {error}");
         }
@@ -263,7 +308,8 @@ impl Boot {
         }
     }
 
-    async fn say_failed(&self, message: &str, stopped: bool) {
+    /// Whether GARM has heard it.
+    async fn say_failed(&self, message: &str, stopped: bool) -> bool {
         let now = Instant::now();
         let deadline = if stopped {
             now + LAST_WORD_WHEN_STOPPED
@@ -274,11 +320,15 @@ impl Boot {
         let hurry = self.signals.more_than(self.signals.count().max(u32::from(stopped)));
         tokio::select! {
             delivered = self.reporter.failed(message, patience) => {
-                if let Err(error) = delivered {
+                if let Err(error) = &delivered {
                     warn!("GARM could not be told of the failure: {error}");
                 }
+                delivered.is_ok()
             }
-            _ = hurry => warn!("asked again to leave: GARM was not told of the failure"),
+            _ = hurry => {
+                warn!("asked again to leave: GARM was not told of the failure");
+                false
+            }
         }
     }
 
@@ -288,11 +338,16 @@ impl Boot {
         phase: Phase,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
+        let runner_is_up = matches!(phase, Phase::Announce | Phase::Supervise);
+        if !runner_is_up && self.garm.patience().cancel.is_cancelled() {
+            // Told to leave in a phase that had nothing to wait for: no other one is begun.
+            return Err(Error::Stopped);
+        }
         self.phase.set(phase);
         self.timeline.borrow_mut().begin(phase);
         (self.on_phase)(phase);
         let result = work.await;
-        // A phase that failed stays open in the timeline, and is the one that is told.
+        // A phase that failed stays open, and is the one that is told.
         if result.is_ok() {
             self.timeline.borrow_mut().end(phase);
             if matches!(phase, Phase::Announce) {

@@ -62,7 +62,7 @@ fn arg(setting: &'static Setting) -> Arg {
         .help(help)
         .help_heading(setting.section);
     match setting.kind {
-        Kind::Value | Kind::Secret => arg.action(ArgAction::Set),
+        Kind::Value | Kind::Commas | Kind::Secret => arg.action(ArgAction::Set),
         Kind::List => arg.action(ArgAction::Append),
         Kind::Switch => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
     }

@@ -13,6 +13,7 @@ use crate::garm::FirstContact;
 use crate::http::{ClientError, HttpError};
 use crate::state::StateError;
 use crate::supervise::End;
+use crate::text;
 use crate::tools::copy::CopyError;
 use crate::tools::dependencies::DependenciesError;
 use crate::tools::download::DownloadError;
@@ -36,7 +37,7 @@ pub enum Error {
     Superseded,
     #[error("ask GARM for {what}: {source}{hint}")]
     Garm { what: &'static str, source: HttpError, hint: &'static str },
-    #[error("find out {what}: GARM's metadata does not say it; {how}")]
+    #[error("find out {what}: GARM has not said it; {how}")]
     NotTold { what: &'static str, how: &'static str },
     #[error("read {what}: \"{value}\" is not {expected}")]
     Nonsense { what: &'static str, value: String, expected: &'static str },
@@ -61,7 +62,9 @@ pub enum Error {
 impl Error {
     pub fn exit(&self) -> Exit {
         match self {
-            Self::State(StateError::Busy { .. } | StateError::Used { .. }) => Exit::AlreadyRun,
+            Self::State(
+                StateError::Busy { .. } | StateError::Used { .. } | StateError::Alive { .. },
+            ) => Exit::AlreadyRun,
             Self::Config(_)
             | Self::Typed(_)
             | Self::State(_)
@@ -70,7 +73,7 @@ impl Error {
             Self::FirstContact(FirstContact::Superseded(_)) | Self::Superseded => Exit::Superseded,
             Self::FirstContact(FirstContact::Unreachable(_)) => Exit::Unreachable,
             Self::Garm { source, .. } => match source.status() {
-                Some(400..=499) => Exit::Refused,
+                Some(300..=499) => Exit::Refused,
                 _ if matches!(source, HttpError::Unexpected { .. }) => Exit::Refused,
                 _ => Exit::Unreachable,
             },
@@ -89,7 +92,8 @@ impl Error {
     /// Short and stable: `runner_not_fetched`, `configure_failed`, …
     pub fn reason(&self) -> &'static str {
         match self.exit() {
-            Exit::Done => "done",
+            // Of a failure: the runner was drained before GARM had heard that it was idle.
+            Exit::Done | Exit::Stopped => "stopped",
             Exit::Usage => "bad_settings",
             Exit::Unreachable => "garm_unreachable",
             Exit::Superseded => "superseded",
@@ -103,9 +107,23 @@ impl Error {
             Exit::VersionRefused => "version_refused",
             Exit::LimitPassed => "limit_passed",
             Exit::Killed => "killed",
-            Exit::Stopped => "stopped",
             Exit::AlreadyRun => "already_run",
             Exit::Internal => "internal_fault",
+        }
+    }
+
+    /// Whether a clock that is wrong could be behind it: something was taken for expired, not valid yet
+    /// or unknown.
+    pub fn may_be_the_clocks(&self) -> bool {
+        let refused =
+            |error: &HttpError| matches!(error.status(), Some(401 | 403)) || error.is_certificate();
+        match self {
+            Self::FirstContact(FirstContact::Superseded(_)) | Self::Superseded => true,
+            Self::FirstContact(FirstContact::Refused(error) | FirstContact::Unreachable(error))
+            | Self::Garm { source: error, .. }
+            | Self::Download(DownloadError::Http(error)) => refused(error),
+            Self::Configure(_) | Self::Ended(_) => self.output().is_some_and(text::is_refusal),
+            _ => false,
         }
     }
 

@@ -11,12 +11,12 @@ use tracing::{debug, error, warn};
 
 use crate::boot::{self, Signals};
 use crate::cli::{self, Invocation};
-use crate::config::{self, Config, Environment, Flags, Layers, LogSettings};
+use crate::config::{self, Bootstrap, Config, Environment, Flags, Layers, LogSettings};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::garm::{Garm, Reporter};
 use crate::host::users::Account;
-use crate::http::{Http, Patience};
+use crate::http::{Http, Patience, ProxySettings};
 use crate::state::{self, Instance, State};
 use crate::{init, log};
 
@@ -47,25 +47,32 @@ async fn boot(mut layers: Layers) -> Exit {
             return Exit::Internal;
         }
     };
-    let ended = match resolve(&mut layers) {
+    let mut bootstrap = None;
+    let ended = match resolve(&mut layers, &mut bootstrap) {
         Ok(config) => Box::pin(boot::boot(config, signals, |phase| debug!("{phase}"))).await,
         Err(error) => Err(error.into()),
     };
     match ended {
         Ok(exit) => exit,
-        Err(error) => refuse(&layers, error).await,
+        Err(error) => refuse(&layers, bootstrap.as_ref(), error).await,
     }
 }
 
-fn resolve(layers: &mut Layers) -> Result<Config, config::ConfigError> {
+/// The settings; and in `bootstrap` the bootstrap file, which can be read only once (it may be stdin),
+/// for whoever has to tell GARM what is wrong.
+fn resolve(
+    layers: &mut Layers,
+    bootstrap: &mut Option<Bootstrap>,
+) -> Result<Config, config::ConfigError> {
     let file = layers.read_file();
     // Logging comes up whatever the file says, for its fault is to be logged.
     let log = LogSettings::resolve(layers);
     log::init(log.as_ref().copied().unwrap_or_default(), &layers.env);
+    let read = config::bootstrap(layers);
+    bootstrap.clone_from(read.as_ref().unwrap_or(&None));
     file?;
     log?;
-    let bootstrap = config::bootstrap(layers)?;
-    Config::resolve(layers, bootstrap)
+    Config::resolve(layers, read?)
 }
 
 /// A command line that was not understood, or a request for help: clap has the words.
@@ -75,25 +82,37 @@ fn typed_wrong(error: &clap::Error, env: Environment) -> Exit {
         return Exit::Done;
     }
     init::signals::release();
-    let layers = Layers::new(Flags::new(), env);
+    let mut layers = Layers::new(Flags::new(), env);
+    // Its own fault is a smaller one now.
+    let _ = layers.read_file();
     log::init(LogSettings::default(), &layers.env);
-    let text = crate::text::one_line(&error.render().to_string());
-    let text = text.strip_prefix("error: ").unwrap_or(&text);
-    let text = text.split(" | ").next().unwrap_or_default().to_owned();
-    in_runtime(refuse(&layers, Error::Typed(text)))
+    let text = what_was_wrong(&error.render().to_string());
+    let bootstrap = config::bootstrap(&layers).unwrap_or_default();
+    in_runtime(refuse(&layers, bootstrap.as_ref(), Error::Typed(text)))
+}
+
+/// Of clap's text the fault and the hint, without the usage below them.
+fn what_was_wrong(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let told: Vec<&str> = lines
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
+        .map(|line| line.trim_start_matches("error: ").trim_start_matches("tip: "))
+        .collect();
+    told.join("; ")
 }
 
 /// Says what is wrong, to the person and, where we know how, to GARM.
-async fn refuse(layers: &Layers, error: Error) -> Exit {
+async fn refuse(layers: &Layers, bootstrap: Option<&Bootstrap>, error: Error) -> Exit {
     error!("failed to {error}");
-    tell_garm(layers, &error).await;
+    if error.exit() != Exit::AlreadyRun {
+        tell_garm(layers, bootstrap, &error).await;
+    }
     error.exit()
 }
 
 /// Sends `failed`, unless this is a second start: then the first one speaks.
-async fn tell_garm(layers: &Layers, error: &Error) {
-    let bootstrap = config::bootstrap(layers).unwrap_or_default();
-    let Ok(access) = config::access(layers, bootstrap.as_ref()) else { return };
+async fn tell_garm(layers: &Layers, bootstrap: Option<&Bootstrap>, error: &Error) {
+    let Some(access) = config::access_to_report(layers, bootstrap) else { return };
     let instance = Instance::new(access.callback.as_str(), access.token.expose());
     let dirs = config::dirs(layers, &Account::current());
     let claimed = state::folder(&dirs.state)
@@ -104,9 +123,11 @@ async fn tell_garm(layers: &Layers, error: &Error) {
         Err(error) => warn!("failed to {error}"),
         Ok(_) => {}
     }
-    let trust = config::trust(layers, bootstrap.as_ref()).unwrap_or_default();
-    let proxy = config::proxy(layers, bootstrap.as_ref());
-    let Ok(http) = Http::new(&trust, &proxy, vec![access.callback.clone()]) else { return };
+    // What is wrong may be one of these two; then it is tried without.
+    let trust = config::trust(layers, bootstrap).unwrap_or_default();
+    let client = |proxy: &ProxySettings| Http::new(&trust, proxy, vec![access.callback.clone()]);
+    let http = client(&config::proxy(layers, bootstrap));
+    let Ok(http) = http.or_else(|_| client(&ProxySettings::default())) else { return };
     let patience =
         Patience { deadline: Instant::now() + TELL_LIMIT, cancel: CancellationToken::new() };
     let reporter = Reporter::start(Garm::new(http, access, patience.clone()));

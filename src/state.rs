@@ -29,6 +29,10 @@ pub enum StateError {
     Busy { path: PathBuf },
     #[error("start: this instance had its run at {at} ({} says so); nothing was touched", path.display())]
     Used { path: PathBuf, at: String },
+    #[error(
+        "start: this instance's runner is alive (pid {pid}), though the garm-bootstrap that started it is not; nothing was touched"
+    )]
+    Alive { pid: i32 },
     #[error(transparent)]
     Write(FilesError),
 }
@@ -53,6 +57,11 @@ struct Used {
 pub struct Instance(String);
 
 impl Instance {
+    /// Fit to be a file name.
+    pub fn digest(&self) -> &str {
+        &self.0
+    }
+
     pub fn new(callback: &str, token: &str) -> Self {
         let mut digest = Sha256::new();
         digest.update(callback);

@@ -48,6 +48,21 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     }
 }
 
+/// Whether a program says that somebody refused its credentials, in the words of the runner.
+pub fn is_refusal(output: &str) -> bool {
+    let words = [
+        "NotFound",
+        "Not Found",
+        "404",
+        "Unauthorized",
+        "401",
+        "expired",
+        "not yet valid",
+        "NotYetValid",
+    ];
+    words.iter().any(|word| output.contains(word))
+}
+
 /// `text` cut to at most `limit` characters; what stays is its first line and its end, for that is
 /// where programs say what they were doing and what went wrong.
 pub fn shorten(text: &str, limit: usize) -> String {

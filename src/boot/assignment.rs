@@ -103,6 +103,7 @@ pub(super) fn registration(
         ephemeral: wishes.ephemeral,
         no_default_labels: wishes.no_default_labels,
         disable_update: wishes.disable_update,
+        replace: wishes.replace,
     })
 }
 

@@ -8,7 +8,7 @@ use crate::config::Jit;
 use crate::error::Error;
 use crate::garm::RunnerMetadata;
 use crate::host::os;
-use crate::http::Http;
+use crate::http::{Http, HttpError};
 use crate::tools::download::Candidate;
 
 /// Who the runner is to be.
@@ -30,7 +30,12 @@ impl Boot {
             os::forge_arch()
         );
         self.reporter.first_contact(&message).await?;
-        let metadata = match self.garm.runner_metadata().await {
+        let mut metadata = self.garm.runner_metadata().await;
+        if self.config.bootstrap.is_none() && metadata.as_ref().is_err_and(HttpError::is_dropped) {
+            // Nothing else says what the metadata says: better to be sure that it is no bad hour.
+            metadata = self.garm.runner_metadata().await;
+        }
+        let metadata = match metadata {
             Ok(metadata) => Some(metadata),
             Err(error) if error.status() == Some(401) || error.is_dropped() => {
                 info!(
@@ -80,6 +85,7 @@ impl Boot {
         if added > 0 {
             info!("trusting {added} more certificate authorities of the forge");
             self.http.replace(Http::new(&trust, &self.config.proxy, vec![])?);
+            self.trust.replace(trust);
         }
         Ok(())
     }

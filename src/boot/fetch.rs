@@ -2,14 +2,17 @@
 
 use std::time::Instant;
 
-use tracing::info;
+use tracing::{info, warn};
 
 use super::discover::Assignment;
-use super::{Boot, told};
+use super::kept::{self, Kept};
+use super::{Boot, authorities, told};
 use crate::error::Error;
 use crate::forge::github::configure::Registration;
-use crate::forge::github::files::JitFiles;
+use crate::forge::github::files::{self, JitFiles};
+use crate::http::Patience;
 use crate::secret::Secret;
+use crate::state;
 use crate::timeline::Phase;
 use crate::tools::download::{self, Candidate};
 use crate::tools::locate::{self, Found};
@@ -25,21 +28,50 @@ pub(super) enum Papers {
 /// The same, fetched.
 pub(super) enum Fetched {
     Jit(JitFiles),
-    Token { registration: Box<Registration>, token: Secret, at: Instant },
+    Token {
+        registration: Box<Registration>,
+        token: Secret,
+        at: Instant,
+    },
+    /// An earlier boot, which was killed, has registered the runner.
+    Registered {
+        agent_id: u64,
+    },
 }
 
 impl Boot {
     /// Brings the runner to its home, and its papers beside it.
     pub(super) async fn fetch(&self, assignment: Assignment) -> Result<Fetched, Error> {
         let Assignment { candidates, papers } = assignment;
-        // Both are let run to an end of their own: dropping one half-way would leave its threads behind.
-        let (runner, papers) =
-            tokio::join!(self.fetch_runner(&candidates), self.fetch_papers(papers));
+        // All are let run to an end of their own: dropping one half-way would leave its threads behind.
+        let trust = self.trust.borrow().clone();
+        let patience = self.garm.patience();
+        let halt = patience.cancel.child_token();
+        let while_useful = Patience { cancel: halt.clone(), ..patience.clone() };
+        let papers = async {
+            let papers = self.fetch_papers(papers).await;
+            // Without papers the runner is of no use, and its download need not be waited for.
+            if papers.is_err() {
+                halt.cancel();
+            }
+            papers
+        };
+        let (runner, papers, system_knows) = tokio::join!(
+            self.fetch_runner(&candidates, &while_useful),
+            papers,
+            authorities::add_to_system(&self.config, &trust, &patience.cancel)
+        );
+        let papers = papers?;
         runner?;
-        papers
+        self.defaults.replace(authorities::variables(&self.config, &trust, system_knows));
+        Ok(papers)
     }
 
-    async fn fetch_runner(&self, candidates: &[Candidate]) -> Result<(), Error> {
+    async fn fetch_runner(
+        &self,
+        candidates: &[Candidate],
+        patience: &Patience,
+    ) -> Result<(), Error> {
         let (home, assets) = (self.config.home.clone(), self.config.assets.clone());
         let owner = self.config.switch_to.clone();
         let found = blocking(move || locate::find(&home, assets.as_deref())).await;
@@ -57,7 +89,7 @@ impl Boot {
                     runner.home.display()
                 );
                 self.reporter.installing("copying the runner from the image");
-                let cancel = self.garm.patience().cancel.clone();
+                let cancel = patience.cancel.clone();
                 blocking(move || copy::bring(&runner, &home, owner.as_ref(), &cancel)).await?;
             }
             Found::Nothing(reasons) => {
@@ -66,9 +98,11 @@ impl Boot {
                 }
                 self.reporter.installing("downloading the runner");
                 let http = self.http.borrow().clone();
-                let patience = self.garm.patience();
+                let (owner, pace) = (owner.as_ref(), download::Pace::default());
+                // Boxed, for the futures of one download in its many stages are large.
                 let unpacked =
-                    download::download(&http, candidates, &home, owner.as_ref(), patience).await?;
+                    Box::pin(download::download(&http, candidates, &home, owner, pace, patience))
+                        .await?;
                 self.timeline.borrow_mut().add_bytes(Phase::Fetch, unpacked.compressed_bytes);
                 info!(files = unpacked.files, bytes = unpacked.bytes, "the runner is unpacked");
             }
@@ -87,10 +121,46 @@ impl Boot {
                 let rsa_params = file("credentials_rsaparams").await?;
                 Ok(Fetched::Jit(JitFiles::check(runner, credentials, rsa_params)?))
             }
-            Papers::Token(registration) => {
-                let token = self.garm.registration_token().await;
-                let token = token.map_err(told::registration_token)?;
-                Ok(Fetched::Token { registration, token, at: Instant::now() })
+            Papers::Token(registration) => self.registration_token(registration).await,
+        }
+    }
+
+    /// The registration token, which GARM hands out once: an earlier boot of this instance, which was
+    /// killed, may have it.
+    async fn registration_token(
+        &self,
+        mut registration: Box<Registration>,
+    ) -> Result<Fetched, Error> {
+        let kept = self.kept();
+        match kept.as_ref().and_then(Kept::find) {
+            Some(kept::Found::Registered { agent_id })
+                if files::registered(&self.config.home).is_ok_and(|id| id == agent_id) =>
+            {
+                info!(agent_id, "the runner was registered by an earlier start of this instance");
+                return Ok(Fetched::Registered { agent_id });
+            }
+            Some(kept::Found::Token { token, at }) => {
+                info!("an earlier start of this instance has fetched the registration token");
+                // It may have registered under our name, which is nobody else's.
+                registration.replace = true;
+                return Ok(Fetched::Token { registration, token, at });
+            }
+            _ => {}
+        }
+        let token = self.garm.registration_token().await.map_err(told::registration_token)?;
+        if let Some(kept) = kept {
+            kept.keep_token(&token);
+        }
+        Ok(Fetched::Token { registration, token, at: Instant::now() })
+    }
+
+    /// Where the registration is kept over a restart; `None` where there is no private place for it.
+    pub(super) fn kept(&self) -> Option<Kept> {
+        match state::folder(&self.config.dirs.runtime) {
+            Ok(folder) => Some(Kept::new(&folder, &self.instance)),
+            Err(error) => {
+                warn!("failed to {error}; a restart would be without the registration");
+                None
             }
         }
     }

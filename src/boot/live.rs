@@ -25,16 +25,17 @@ impl Boot {
         self.phase.set(Phase::Announce);
         let announced = tokio::select! {
             announced = self.during(Phase::Announce, self.announce(agent_id)) => announced?,
-            end = &mut lead => return Self::before_idle(end),
+            end = &mut lead => return Self::without_idle(end),
         };
         if !announced {
-            warn!("GARM could not be told that the runner is idle; it goes on without");
+            warn!("the runner goes on, though GARM does not know that it is idle");
         }
-        self.during(Phase::Supervise, async { Ok(lead.await) }).await
+        let end = self.during(Phase::Supervise, async { Ok(lead.await) }).await?;
+        if announced { Ok(end) } else { Self::without_idle(end) }
     }
 
-    /// A runner that was gone before GARM took `idle`: fine if it has had its job.
-    fn before_idle(end: Box<End>) -> Result<Box<End>, Error> {
+    /// A runner that was gone without GARM having taken `idle`: fine if it has had its job.
+    fn without_idle(end: Box<End>) -> Result<Box<End>, Error> {
         if end.job.is_some() { Ok(end) } else { Err(Error::Ended(end)) }
     }
 
@@ -53,7 +54,7 @@ impl Boot {
             }
             Ok(IdleOutcome::Refused(why)) => {
                 warn!("GARM refused \"idle\": {why}");
-                true
+                false
             }
             Err(error) => {
                 warn!("{error}");

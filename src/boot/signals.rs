@@ -32,6 +32,11 @@ impl Signals {
         Ok(Self { count })
     }
 
+    /// Signals that somebody else counts: for a boot inside another program.
+    pub fn counted_by(count: watch::Receiver<u32>) -> Self {
+        Self { count }
+    }
+
     pub fn count(&self) -> u32 {
         *self.count.borrow()
     }

@@ -20,14 +20,16 @@ use crate::tools::dependencies::{Installed, Installer, Search, names};
 const INVARIANT: &str = "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT";
 const INSTALL_PAUSE: Duration = Duration::from_secs(5);
 
-/// The environment of config.sh and of the Listener.
-pub(super) fn environment(config: &Config) -> Vec<(OsString, OsString)> {
+pub(super) type Variables = Vec<(OsString, OsString)>;
+
+/// The environment of config.sh and of the Listener; `defaults` where nothing else sets them.
+pub(super) fn environment(config: &Config, defaults: &Variables) -> Variables {
     let read = |path: PathBuf| {
         std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).ok()
     };
     let etc_environment = read(PathBuf::from("/etc/environment")).unwrap_or_default();
     let path_file = read(config.home.join(".path"));
-    let mut extra: Vec<(OsString, OsString)> = Vec::new();
+    let mut extra = Variables::new();
     if config.user.is_root() {
         extra.push(("RUNNER_ALLOW_RUNASROOT".into(), "1".into()));
     }
@@ -46,11 +48,12 @@ pub(super) fn environment(config: &Config) -> Vec<(OsString, OsString)> {
         home: &config.home,
         etc_environment: &etc_environment,
         path_file: path_file.as_deref(),
+        defaults,
         extra: &extra,
     })
 }
 
-pub(super) fn launch(config: &Config) -> Launch {
+pub(super) fn launch(config: &Config, defaults: &Variables) -> Launch {
     let own = ["bin/Runner.Listener".to_owned(), "run".to_owned()];
     let words = config.command.as_deref().unwrap_or(&own);
     let (program, args) = words.split_first().unwrap_or((&own[0], &[]));
@@ -60,7 +63,7 @@ pub(super) fn launch(config: &Config) -> Launch {
         program: Program {
             path: config.home.join(program),
             args: args.iter().map(OsString::from).collect(),
-            env: environment(config),
+            env: environment(config, defaults),
             dir: config.home.clone(),
             user: config.switch_to.clone(),
         },
@@ -91,13 +94,14 @@ pub(super) fn search(config: &Config) -> Search {
 /// better than we what it can do without, and says so.
 pub(super) async fn install_dependencies(
     config: &Config,
+    defaults: &Variables,
     patience: &Patience,
 ) -> Result<(), Error> {
     let work = state::folder(&config.dirs.runtime)?;
     let installer = Installer {
         home: &config.home,
         work: &work,
-        env: environment(config),
+        env: environment(config, defaults),
         search: search(config),
         pause: INSTALL_PAUSE,
         deadline: patience.deadline,

@@ -1,8 +1,10 @@
 //! How a failure is told to GARM and to people.
 
 use std::any::Any;
+use std::fmt::Write as _;
 
 use crate::error::Error;
+use crate::garm::Skew;
 use crate::http::HttpError;
 use crate::text;
 use crate::timeline::Phase;
@@ -11,8 +13,11 @@ use crate::timeline::Phase;
 const OUTPUT_LIMIT: usize = 1200;
 
 /// The reason, the phase, the chain of causes, and what the failing program printed last.
-pub(super) fn failure(error: &Error, phase: Phase) -> String {
+pub(super) fn failure(error: &Error, phase: Phase, skew: Option<Skew>) -> String {
     let mut message = format!("[{}] {phase}: failed to {error}", error.reason());
+    if let Some(skew) = skew.filter(|_| error.may_be_the_clocks()) {
+        let _ = write!(message, "; mind that {skew}");
+    }
     if let Some(output) = error.output() {
         message.push_str("\nlast output: ");
         message.push_str(&text::shorten(output, OUTPUT_LIMIT));
@@ -20,16 +25,22 @@ pub(super) fn failure(error: &Error, phase: Phase) -> String {
     message
 }
 
+/// 401 after an `installing` that GARM took says that it has forgotten this instance since.
 pub(super) fn garm(what: &'static str, source: HttpError) -> Error {
     let hint = match source.status() {
+        Some(401) => return Error::Superseded,
         Some(404) => " (this instance has none: GARM did not make it for JIT)",
         _ => "",
     };
     Error::Garm { what, source, hint }
 }
 
-/// 401 has three meanings here (garm-protocol §4.6); they are all said.
+/// 401 from the handler has three meanings here (garm-protocol §4.6); they are all said. One from the
+/// gate before it means what it means everywhere, and only its text tells it apart (§3).
 pub(super) fn registration_token(source: HttpError) -> Error {
+    if source.status() == Some(401) && source.to_string().contains("Authentication failed") {
+        return Error::Superseded;
+    }
     let hint = match source.status() {
         Some(401) => {
             " (the token was handed out already, perhaps in a reply that was lost; or this is a JIT \

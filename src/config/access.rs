@@ -27,6 +27,14 @@ pub fn access(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Access, 
     ))
 }
 
+/// As much of it as it takes to say that something is wrong: the metadata URL may be what is.
+pub fn access_to_report(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Option<Access> {
+    let callback = url(layers, &CALLBACK_URL, bootstrap.map(|b| ("callback-url", &b.callback_url)));
+    let callback = callback.ok().flatten()?;
+    let token = token(layers, bootstrap).ok().flatten()?;
+    Some(Access::new(&callback, &callback, token))
+}
+
 fn url(
     layers: &Layers,
     setting: &'static Setting,

@@ -148,8 +148,12 @@ fn parse_file(path: &Path, text: &str) -> Result<BTreeMap<&'static str, Vec<Stri
             .iter()
             .find(|s| s.name == key && s.kind != Kind::Secret && s.name != CONFIG.name)
             .ok_or_else(|| error(unknown_key(&key)))?;
-        let written = written(&value).ok_or_else(|| {
-            error(format!("\"{key}\" must be a text, a number, true, false, or a list of texts"))
+        let written = written(&value, setting.kind).ok_or_else(|| {
+            let list = match setting.kind {
+                Kind::List | Kind::Commas => ", or a list of texts",
+                _ => "",
+            };
+            error(format!("\"{key}\" must be a text, a number, true or false{list}"))
         })?;
         values.insert(setting.name, written);
     }
@@ -166,13 +170,18 @@ fn unknown_key(key: &str) -> String {
     format!("there is no setting \"{key}\"; the nearest one is \"{nearest}\"")
 }
 
-fn written(value: &toml::Value) -> Option<Vec<String>> {
+fn written(value: &toml::Value, kind: Kind) -> Option<Vec<String>> {
     match value {
         toml::Value::String(text) => Some(vec![text.clone()]),
         toml::Value::Integer(number) => Some(vec![number.to_string()]),
         toml::Value::Boolean(yes) => Some(vec![yes.to_string()]),
         toml::Value::Array(values) => {
-            values.iter().map(|v| v.as_str().map(str::to_owned)).collect()
+            let texts: Option<Vec<&str>> = values.iter().map(toml::Value::as_str).collect();
+            match kind {
+                Kind::List => Some(texts?.into_iter().map(str::to_owned).collect()),
+                Kind::Commas => Some(vec![texts?.join(",")]),
+                _ => None,
+            }
         }
         _ => None,
     }

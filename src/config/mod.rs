@@ -14,7 +14,7 @@ pub mod settings;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use access::access;
+pub use access::{access, access_to_report};
 pub use bootstrap::Bootstrap;
 pub use layers::{Environment, Flags, Found, Layers, Origin};
 pub use parse::{LogFormat, LogSettings};
@@ -30,6 +30,8 @@ use crate::http::{ProxySettings, Trust};
 pub struct Config {
     pub access: Access,
     pub trust: Trust,
+    /// Whether the system's store may be added to.
+    pub system_ca: bool,
     pub proxy: ProxySettings,
     /// Who the runner runs as.
     pub user: Account,
@@ -59,6 +61,7 @@ pub struct Wishes {
     pub ephemeral: bool,
     pub no_default_labels: bool,
     pub disable_update: bool,
+    pub replace: bool,
 }
 
 /// JIT or not, before GARM has been asked.

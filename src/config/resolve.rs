@@ -12,7 +12,7 @@ use super::settings::{self, Setting};
 use super::{Bootstrap, Config, ConfigError, Dirs, Found, Jit, Layers, Origin, Times, Wishes};
 use crate::garm::Claims;
 use crate::host::users::Account;
-use crate::http::{ProxySettings, Trust};
+use crate::http::{ProxySettings, Store, Trust};
 
 const DEADLINE: Duration = Duration::from_secs(20 * 60);
 /// Kept between the boot's deadline and the end of the token, to say `failed` in.
@@ -46,6 +46,7 @@ impl Config {
         let downloads = layers.find(&settings::RUNNER_URL).map_or(Ok(vec![]), |found| urls(&found));
         Ok(Self {
             trust: trust(layers, bootstrap.as_ref())?,
+            system_ca: boolean(layers, &settings::SYSTEM_CA)?.unwrap_or(true),
             proxy: proxy(layers, bootstrap.as_ref()),
             home: home(layers, &user, pod)?,
             assets: path(layers, &settings::ASSETS)
@@ -110,7 +111,11 @@ fn path(layers: &Layers, setting: &'static Setting) -> Option<PathBuf> {
 
 /// What is believed on top of the usual roots.
 pub fn trust(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Trust, ConfigError> {
-    let mut trust = Trust::default();
+    let store = Store {
+        file: layers.env.get("SSL_CERT_FILE").map(PathBuf::from),
+        folders: layers.env.get("SSL_CERT_DIR"),
+    };
+    let mut trust = Trust::of_system(&store);
     if let Some(path) = path(layers, &settings::CA_FILE) {
         let pem = std::fs::read(&path)
             .map_err(|source| ConfigError::Read { path: path.clone(), source })?;
@@ -137,9 +142,14 @@ pub fn proxy(layers: &Layers, bootstrap: Option<&Bootstrap>) -> ProxySettings {
         found.or_else(|| told.filter(|text| !text.is_empty()).cloned())
     };
     let told = bootstrap.map(|b| &b.proxy_config);
+    // As with curl, if it is of a kind that we speak.
+    let for_all = || {
+        let all = layers.env.get("all_proxy").or_else(|| layers.env.get("ALL_PROXY"))?;
+        (!all.starts_with("socks")).then_some(all)
+    };
     ProxySettings {
-        http: pick(&settings::HTTP_PROXY, told.map(|p| &p.http_proxy)),
-        https: pick(&settings::HTTPS_PROXY, told.map(|p| &p.https_proxy)),
+        http: pick(&settings::HTTP_PROXY, told.map(|p| &p.http_proxy)).or_else(for_all),
+        https: pick(&settings::HTTPS_PROXY, told.map(|p| &p.https_proxy)).or_else(for_all),
         no_proxy: pick(&settings::NO_PROXY, told.map(|p| &p.no_proxy)),
     }
 }
@@ -156,6 +166,7 @@ fn wishes(layers: &Layers) -> Result<Wishes, ConfigError> {
         ephemeral: boolean(layers, &settings::EPHEMERAL)?.unwrap_or(true),
         no_default_labels: boolean(layers, &settings::NO_DEFAULT_LABELS)?.unwrap_or(true),
         disable_update: boolean(layers, &settings::DISABLE_UPDATE)?.unwrap_or(false),
+        replace: boolean(layers, &settings::REPLACE)?.unwrap_or(false),
     })
 }
 

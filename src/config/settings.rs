@@ -10,6 +10,8 @@ pub enum Kind {
     Value,
     /// `--flag VALUE`, more than once; in the environment separated by commas or white space.
     List,
+    /// `--flag A,B`; a list of texts in the config file, too.
+    Commas,
     /// `--flag` or `--flag=false`.
     Switch,
     /// Environment only: a secret must not stand in an argument list.
@@ -62,6 +64,8 @@ settings! {
             "/etc/garm-bootstrap/config.toml" "Config file (TOML); its keys are the flags' names"
         CA_FILE Value "ca-file" "PATH" ["GARM_CA_FILE"]
             "bootstrap file, cert-bundle" "PEM bundle of certificate authorities to trust as well"
+        SYSTEM_CA Switch "system-ca" "BOOL" ["GARM_SYSTEM_CA"]
+            "true" "As root, make those authorities known to the whole system, for the jobs"
         HTTP_PROXY Value "http-proxy" "URL" ["http_proxy" "HTTP_PROXY"]
             "bootstrap file" "Proxy for http:// addresses"
         HTTPS_PROXY Value "https-proxy" "URL" ["https_proxy" "HTTPS_PROXY"]
@@ -97,7 +101,7 @@ settings! {
             "none" "Enterprise"
         NAME Value "name" "NAME" ["GARM_RUNNER_NAME" "RUNNER_NAME"]
             "from metadata" "The runner's name; GARM knows it by this name"
-        LABELS Value "labels" "A,B" ["GARM_RUNNER_LABELS" "RUNNER_LABELS"]
+        LABELS Commas "labels" "A,B" ["GARM_RUNNER_LABELS" "RUNNER_LABELS"]
             "from metadata" "Labels, separated by commas"
         GROUP Value "group" "NAME" ["GARM_RUNNER_GROUP" "RUNNER_GROUP"]
             "from metadata" "Runner group; \"default\" means none"
@@ -110,6 +114,8 @@ settings! {
         NO_DEFAULT_LABELS Switch "no-default-labels" "BOOL"
             ["GARM_RUNNER_NO_DEFAULT_LABELS" "RUNNER_NO_DEFAULT_LABELS"]
             "true" "Register without the forge's default labels (without JIT)"
+        REPLACE Switch "replace" "BOOL" ["GARM_RUNNER_REPLACE"]
+            "false" "Take the place of a runner of the same name at once (without JIT)"
         DISABLE_UPDATE Switch "disable-update" "BOOL"
             ["GARM_DISABLE_RUNNER_UPDATE" "DISABLE_RUNNER_UPDATE"]
             "false" "Register with updates of the runner disabled (without JIT)"

@@ -11,8 +11,9 @@ use serde::Serialize;
 use tracing::warn;
 use url::Url;
 
-use super::Claims;
+use super::clock::Clock;
 use super::metadata::{CertBundle, RunnerMetadata};
+use super::{Claims, Skew};
 use crate::http::{Http, HttpError, Patience, Policy, display_url, retry};
 use crate::secret::Secret;
 
@@ -47,6 +48,12 @@ pub struct Garm {
     http: Http,
     access: Access,
     patience: Patience,
+    clock: Clock,
+}
+
+/// How a call to GARM is retried.
+pub(super) fn policy() -> Policy {
+    Policy { whose: "GARM", ..Policy::default() }
 }
 
 /// Body of `POST {callback}/status`.
@@ -82,7 +89,7 @@ impl Access {
 
 impl Garm {
     pub fn new(http: Http, access: Access, patience: Patience) -> Self {
-        Self { http, access, patience }
+        Self { http, access, patience, clock: Clock::default() }
     }
 
     pub fn access(&self) -> &Access {
@@ -93,9 +100,14 @@ impl Garm {
         &self.patience
     }
 
+    /// How far the clock here is from GARM's, once GARM has answered, and if it matters.
+    pub fn skew(&self) -> Option<Skew> {
+        self.clock.skew()
+    }
+
     /// `GET runner-metadata`. Gives up early when the connection is dropped every time.
     pub async fn runner_metadata(&self) -> Result<RunnerMetadata, HttpError> {
-        let policy = Policy { drops: Some(METADATA_DROPS), ..Policy::default() };
+        let policy = Policy { drops: Some(METADATA_DROPS), ..policy() };
         let body = self.read("runner-metadata", &policy).await?;
         serde_json::from_slice(&body).map_err(|why| HttpError::Unexpected {
             method: Method::GET,
@@ -107,13 +119,13 @@ impl Garm {
 
     /// `GET credentials/<name>`: a JIT file, byte for byte; `name` is without its leading dot.
     pub async fn credential(&self, name: &str) -> Result<Vec<u8>, HttpError> {
-        self.read(&format!("credentials/{name}"), &Policy::default()).await.map(Vec::from)
+        self.read(&format!("credentials/{name}"), &policy()).await.map(Vec::from)
     }
 
     /// `GET runner-registration-token`: handed out once per instance.
     pub async fn registration_token(&self) -> Result<Secret, HttpError> {
         let path = "runner-registration-token";
-        let body = self.read(path, &Policy::default()).await?;
+        let body = self.read(path, &policy()).await?;
         let text = String::from_utf8_lossy(&body);
         let token = text.trim().trim_matches('"');
         if token.is_empty() || token.len() > 1024 || token.contains(['<', ' ', '\n']) {
@@ -130,7 +142,7 @@ impl Garm {
     /// `GET system/cert-bundle`: the forge's own authorities, base64 of PEM by serial number; none
     /// where it has none.
     pub async fn cert_bundle(&self) -> Result<BTreeMap<String, String>, HttpError> {
-        let body = self.read("system/cert-bundle", &Policy::default()).await?;
+        let body = self.read("system/cert-bundle", &policy()).await?;
         // A bundle that cannot be read is not worth a boot; a TLS error will name the real trouble.
         let bundle: CertBundle = serde_json::from_slice(&body).unwrap_or_default();
         Ok(bundle.root_certificates)
@@ -148,7 +160,7 @@ impl Garm {
         let url = append(&self.access.callback, "system-info");
         loop {
             let post = || patience.bound(Method::POST, &url, self.post("system-info", &info));
-            match retry::run("system-info", &Policy::default(), &patience, post).await {
+            match retry::run("system-info", &policy(), &patience, post).await {
                 Err(error) if error.status() == Some(400) && info.agent_id.is_some() => {
                     warn!(
                         "GARM refused this runner's agent id: {error}; saying the system without"
@@ -174,7 +186,13 @@ impl Garm {
             .bearer_auth(self.access.token.expose())
             .header(reqwest::header::CONTENT_TYPE, "application/json")
             .body(json);
-        self.http.fetch(request).await.map(|_| ())
+        self.fetch(request).await.map(|_| ())
+    }
+
+    async fn fetch(&self, request: reqwest::RequestBuilder) -> Result<bytes::Bytes, HttpError> {
+        let reply = self.http.fetch(request).await;
+        self.clock.heard(reply.as_ref().map_or_else(HttpError::date, |reply| reply.date));
+        reply.map(|reply| reply.body)
     }
 
     async fn read(&self, path: &str, policy: &Policy) -> Result<bytes::Bytes, HttpError> {
@@ -182,8 +200,8 @@ impl Garm {
         let attempt = || async {
             let request =
                 self.http.request(Method::GET, url.clone()).bearer_auth(self.access.token.expose());
-            let fetched = self.http.fetch(request);
-            self.patience.bound(Method::GET, &url, fetched).await.map(|reply| reply.body)
+            let fetched = self.fetch(request);
+            self.patience.bound(Method::GET, &url, fetched).await
         };
         retry::run(path, policy, &self.patience, attempt).await
     }

@@ -6,11 +6,13 @@
 
 mod api;
 mod claims;
+mod clock;
 mod metadata;
 mod report;
 pub(crate) mod wire;
 
 pub use api::{Access, Garm, IdleOutcome};
 pub use claims::Claims;
+pub use clock::Skew;
 pub use metadata::{RunnerMetadata, Tools};
 pub use report::{FirstContact, Reporter};

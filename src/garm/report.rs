@@ -7,7 +7,8 @@
 //!
 //! Invariants:
 //! - `installing` is the first status ([`Reporter::first_contact`]), for GARM takes `idle` only after it.
-//! - At most one terminal status is begun; whatever is said after it is dropped.
+//! - GARM gets at most one terminal status. `failed` takes the place of an `idle` that has not been
+//!   delivered yet (the runner went away meanwhile); otherwise whatever is said after one is dropped.
 //! - At most [`INSTALLING_LIMIT`] `installing` and one terminal status are sent: GARM keeps 30 rows per
 //!   instance and prunes them at random, so that more would cost the last one (garm-protocol §5.3).
 
@@ -18,9 +19,9 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::api::{Garm, IdleOutcome, Status};
+use super::api::{Garm, IdleOutcome, Status, policy};
 use crate::http::retry::{self, Verdict};
-use crate::http::{HttpError, Patience, Policy};
+use crate::http::{HttpError, Patience};
 use crate::text;
 
 const INSTALLING_LIMIT: u32 = 10;
@@ -60,8 +61,26 @@ struct Queue {
 struct Waiting {
     installing: Option<String>,
     terminal: Option<Terminal>,
-    /// A terminal status was ordered; nothing may follow it.
-    closed: bool,
+    last_word: LastWord,
+}
+
+/// How far the terminal status has come.
+#[derive(Debug, Default)]
+enum LastWord {
+    #[default]
+    NotBegun,
+    /// `idle` is ordered or under way; cancelling makes room for `failed`.
+    Idle(CancellationToken),
+    /// Nothing may follow.
+    Said,
+}
+
+/// What became of the order of a terminal status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ordered {
+    Taken,
+    /// Another one came before it.
+    Dropped,
 }
 
 #[derive(Debug)]
@@ -93,10 +112,7 @@ impl Reporter {
         let status = Status { status: "installing", message, agent_id: None };
         let patience = self.garm.patience();
         let post = || async {
-            retry::run("installing", &Policy::default(), patience, || {
-                self.attempt(&status, patience)
-            })
-            .await
+            retry::run("installing", &policy(), patience, || self.attempt(&status, patience)).await
         };
         let window = patience.at_most(FIRST_CONTACT_WINDOW);
         let mut pause = Duration::from_millis(200);
@@ -123,7 +139,7 @@ impl Reporter {
         let message = message.into();
         debug!("{message}");
         self.queue.change(|waiting| {
-            if !waiting.closed {
+            if matches!(waiting.last_word, LastWord::NotBegun) {
                 waiting.installing = Some(message);
             }
         });
@@ -137,22 +153,26 @@ impl Reporter {
         patience: Patience,
     ) -> Result<IdleOutcome, HttpError> {
         let (done, delivered) = oneshot::channel();
-        self.order(Terminal::Idle { message, agent_id, patience, done });
+        let cancel = patience.cancel.child_token();
+        let patience = Patience { cancel: cancel.clone(), ..patience };
+        self.order(Terminal::Idle { message, agent_id, patience, done }, LastWord::Idle(cancel));
         // The sender is gone or was told something terminal before: GARM knows what it knows.
         delivered.await.unwrap_or(Ok(IdleOutcome::Known))
     }
 
-    /// Delivers `failed`; `Ok` also when GARM would not hear it any more (401).
+    /// Delivers `failed`; `Ok` also when GARM would not hear it any more (401). An `idle` that is still
+    /// under way is given up for it: GARM itself refuses the one that comes second.
     pub async fn failed(&self, message: &str, patience: Patience) -> Result<(), HttpError> {
         let (done, delivered) = oneshot::channel();
         let message = text::shorten(&text::readable(message.as_bytes()), MESSAGE_LIMIT);
         let order = Terminal::Failed { message: message.clone(), patience: patience.clone(), done };
-        let ordered = self.order(order);
+        if self.order(order, LastWord::Said) == Ordered::Dropped {
+            return Ok(());
+        }
         match delivered.await {
             Ok(result) => result,
             // The sending task has come to grief; GARM must hear of it all the same.
-            Err(_) if ordered => self.post_failed(&message, &patience).await,
-            Err(_) => Ok(()),
+            Err(_) => self.post_failed(&message, &patience).await,
         }
     }
 
@@ -162,25 +182,26 @@ impl Reporter {
         &self.gone
     }
 
-    /// Whether the terminal status is the first one. A second one is dropped here, and with it the
-    /// channel that its sender waits on.
-    fn order(&self, terminal: Terminal) -> bool {
+    /// Leaves a terminal status with the sending task. One that is dropped drops the channel that its
+    /// sender waits on.
+    fn order(&self, terminal: Terminal, word: LastWord) -> Ordered {
         self.queue.change(|waiting| {
-            if waiting.closed {
-                return false;
+            match (&waiting.last_word, &word) {
+                (LastWord::NotBegun, _) => {}
+                (LastWord::Idle(cancel), LastWord::Said) => cancel.cancel(),
+                _ => return Ordered::Dropped,
             }
-            waiting.closed = true;
+            waiting.last_word = word;
             waiting.installing = None;
             waiting.terminal = Some(terminal);
-            true
+            Ordered::Taken
         })
     }
 
     async fn post_failed(&self, message: &str, patience: &Patience) -> Result<(), HttpError> {
         let status = Status { status: "failed", message, agent_id: None };
         let result =
-            retry::run("failed", &Policy::default(), patience, || self.attempt(&status, patience))
-                .await;
+            retry::run("failed", &policy(), patience, || self.attempt(&status, patience)).await;
         match result {
             Err(error) if error.status() == Some(401) => {
                 info!("GARM does not listen to this instance any more (401)");
@@ -231,8 +252,12 @@ impl Sender {
                 self.reporter.queue.look(|w| (w.terminal.take(), w.installing.take()));
             match (terminal, installing) {
                 (Some(Terminal::Idle { message, agent_id, patience, done }), _) => {
-                    let _ = done.send(self.idle(&message, agent_id, &patience).await);
-                    return;
+                    let idle = self.idle(&message, agent_id, &patience).await;
+                    let delivered = matches!(idle, Ok(IdleOutcome::Accepted | IdleOutcome::Known));
+                    let _ = done.send(idle);
+                    if delivered {
+                        return self.close();
+                    }
                 }
                 (Some(Terminal::Failed { message, patience, done }), _) => {
                     let _ = done.send(self.reporter.post_failed(&message, &patience).await);
@@ -241,6 +266,17 @@ impl Sender {
                 (None, Some(message)) => self.installing(message).await,
                 (None, None) => self.reporter.queue.changed.notified().await,
             }
+        }
+    }
+
+    /// GARM has `idle`: a `failed` that was ordered in that moment comes too late.
+    fn close(&self) {
+        let late = self.reporter.queue.look(|waiting| {
+            waiting.last_word = LastWord::Said;
+            waiting.terminal.take()
+        });
+        if let Some(Terminal::Failed { done, .. }) = late {
+            let _ = done.send(Ok(()));
         }
     }
 
@@ -293,7 +329,7 @@ impl Sender {
         let mut agent_id = agent_id;
         loop {
             let status = Status { status: "idle", message, agent_id };
-            let result = retry::run("idle", &Policy::default(), patience, || {
+            let result = retry::run("idle", &policy(), patience, || {
                 self.reporter.attempt(&status, patience)
             })
             .await;

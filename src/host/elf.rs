@@ -82,6 +82,20 @@ pub fn read(path: &Path) -> io::Result<Option<Elf>> {
     parse(&|buffer: &mut [u8], offset| file.read_exact_at(buffer, offset))
 }
 
+/// As [`read`], of a file that is in memory.
+pub fn read_bytes(bytes: &[u8]) -> io::Result<Option<Elf>> {
+    parse(&|buffer: &mut [u8], offset| {
+        let from = usize::try_from(offset).ok().and_then(|at| bytes.get(at..));
+        match from.and_then(|rest| rest.get(..buffer.len())) {
+            Some(part) => {
+                buffer.copy_from_slice(part);
+                Ok(())
+            }
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    })
+}
+
 impl Elf {
     /// The dynamic loader, if the file names one that is not there: the kernel then says "no such
     /// file" of a program that plainly exists.
@@ -237,19 +251,6 @@ mod tests {
 
     use super::*;
 
-    fn parse_bytes(bytes: &[u8]) -> io::Result<Option<Elf>> {
-        parse(&|buffer: &mut [u8], offset| {
-            let from = usize::try_from(offset).ok().and_then(|at| bytes.get(at..));
-            match from.and_then(|rest| rest.get(..buffer.len())) {
-                Some(part) => {
-                    buffer.copy_from_slice(part);
-                    Ok(())
-                }
-                None => Err(io::ErrorKind::UnexpectedEof.into()),
-            }
-        })
-    }
-
     #[test]
     fn our_own_test_program_names_its_machine_loader_and_libraries() {
         let elf = read(&std::env::current_exe().unwrap()).unwrap().unwrap();
@@ -262,8 +263,8 @@ mod tests {
 
     #[test]
     fn a_script_is_no_elf_file_and_an_empty_file_neither() {
-        assert_eq!(parse_bytes(b"#!/bin/sh\necho this is long enough\n").unwrap(), None);
-        assert_eq!(parse_bytes(b"").unwrap(), None);
+        assert_eq!(read_bytes(b"#!/bin/sh\necho this is long enough\n").unwrap(), None);
+        assert_eq!(read_bytes(b"").unwrap(), None);
     }
 
     #[test]
@@ -271,13 +272,13 @@ mod tests {
         let mut header = vec![0; 64];
         header[..6].copy_from_slice(b"\x7fELF\x02\x01");
         header[18] = 183;
-        assert_eq!(parse_bytes(&header).unwrap().unwrap().machine.to_string(), "arm64");
+        assert_eq!(read_bytes(&header).unwrap().unwrap().machine.to_string(), "arm64");
     }
 
     #[test]
     fn a_file_cut_off_behind_its_header_is_damaged_and_not_a_script() {
         let whole = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        let error = parse_bytes(&whole[..70]).unwrap_err();
+        let error = read_bytes(&whole[..70]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 
@@ -291,7 +292,7 @@ mod tests {
             let mut bytes = b"\x7fELF".to_vec();
             bytes.extend([class, order]);
             bytes.extend(rest);
-            let _ = parse_bytes(&bytes);
+            let _ = read_bytes(&bytes);
         }
 
         #[test]
@@ -299,7 +300,7 @@ mod tests {
             let mut bytes = std::fs::read("/proc/self/exe").unwrap();
             bytes.truncate(1 << 16);
             bytes[at] = byte;
-            let _ = parse_bytes(&bytes);
+            let _ = read_bytes(&bytes);
         }
     }
 }

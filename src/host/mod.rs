@@ -9,4 +9,6 @@ pub mod memory;
 pub mod names;
 pub mod os;
 pub mod process;
+pub mod processes;
+pub mod store;
 pub mod users;

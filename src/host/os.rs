@@ -21,7 +21,8 @@ impl Os {
             .unwrap_or_default()
     }
 
-    fn parse(text: &str) -> Self {
+    /// From the text of an os-release file.
+    pub fn parse(text: &str) -> Self {
         let value = |key: &str| {
             text.lines()
                 .filter_map(|line| line.trim().split_once('='))

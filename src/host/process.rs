@@ -74,11 +74,28 @@ pub enum ProcessError {
     Cancelled { path: PathBuf },
 }
 
-/// How a program ended, and the beginning and end of what it printed (stdout and stderr as they came).
+/// How a program ended, and what it printed.
 #[derive(Debug)]
 pub struct Finished {
     pub status: ExitStatus,
-    pub output: Tail,
+    pub output: Printed,
+}
+
+/// The beginning and end of what a program printed, by output: a flood on stdout must not wash away
+/// the one line on stderr that says what went wrong.
+#[derive(Debug, Default)]
+pub struct Printed {
+    stdout: Tail,
+    stderr: Tail,
+}
+
+impl Printed {
+    /// stdout, and below it stderr.
+    pub fn text(&self) -> String {
+        let texts = [self.stdout.text(), self.stderr.text()].map(|text| text.trim_end().to_owned());
+        let said: Vec<_> = texts.into_iter().filter(|text| !text.is_empty()).collect();
+        said.join("\n")
+    }
 }
 
 impl Program {
@@ -114,7 +131,7 @@ impl Program {
             ended = output.drain_until(child.wait()) => ended,
             () = sleep(limit) => {
                 group.end(&mut child).await;
-                return Err(ProcessError::TimedOut { path: path(), limit, output: output.tail.text() });
+                return Err(ProcessError::TimedOut { path: path(), limit, output: output.printed.text() });
             }
             () = cancel.cancelled() => {
                 group.end(&mut child).await;
@@ -125,7 +142,7 @@ impl Program {
         // What it left in its group has no business after it; the pipe is free then, too.
         group.signal(Signal::SIGKILL);
         let _ = timeout(LAST_WORDS, output.drain()).await;
-        Ok(Finished { status, output: output.tail })
+        Ok(Finished { status, output: output.printed })
     }
 }
 
@@ -224,16 +241,17 @@ fn with_signals_held(command: &mut std::process::Command, held: &'static [Signal
     unsafe { command.pre_exec(prepare) };
 }
 
-/// Both outputs of a child, read into one tail.
+/// Both outputs of a child, and what came through them.
 struct Output {
     stdout: Option<tokio::process::ChildStdout>,
     stderr: Option<tokio::process::ChildStderr>,
-    tail: Tail,
+    printed: Printed,
 }
 
 impl Output {
     fn of(child: &mut Child) -> Self {
-        Self { stdout: child.stdout.take(), stderr: child.stderr.take(), tail: Tail::default() }
+        let printed = Printed::default();
+        Self { stdout: child.stdout.take(), stderr: child.stderr.take(), printed }
     }
 
     /// Reads whatever comes until `end` is there.
@@ -251,8 +269,8 @@ impl Output {
         let (mut out, mut err) = (vec![0; 4096], vec![0; 4096]);
         while self.stdout.is_some() || self.stderr.is_some() {
             tokio::select! {
-                n = read(&mut self.stdout, &mut out) => self.tail.push(&out[..n]),
-                n = read(&mut self.stderr, &mut err) => self.tail.push(&err[..n]),
+                n = read(&mut self.stdout, &mut out) => self.printed.stdout.push(&out[..n]),
+                n = read(&mut self.stderr, &mut err) => self.printed.stderr.push(&err[..n]),
             }
         }
     }

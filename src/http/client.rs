@@ -7,37 +7,45 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::redirect::Policy as Redirects;
-use reqwest::{Client, Method, NoProxy, Proxy, RequestBuilder, Response};
+use reqwest::{Client, Method, Proxy, RequestBuilder, Response};
 use url::Url;
 
 use super::error::read_details;
-use super::{HttpError, Trust, display_url};
+use super::proxy::Routes;
+use super::{HttpError, ProxySettings, Trust, display_url};
 
 const USER_AGENT: &str = concat!("garm-bootstrap/", env!("CARGO_PKG_VERSION"));
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// One attempt at a small request, answer included.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(20);
-/// The longest silence in the middle of a download.
-const CHUNK_TIMEOUT: Duration = Duration::from_secs(60);
 /// GARM closes an idle connection after 60 s; ours are not reused that late.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(50);
 /// Small answers are small; more than this is a fault of the other side.
 const BODY_LIMIT: usize = 4 << 20;
 const REDIRECTS: usize = 10;
 
-/// Proxies, as the environment or GARM's bootstrap data name them. Credentials may stand in the URLs.
-#[derive(Debug, Clone, Default)]
-pub struct ProxySettings {
-    pub http: Option<String>,
-    pub https: Option<String>,
-    /// Comma-separated hosts, domains and networks.
-    pub no_proxy: Option<String>,
+/// How long one attempt may take; how long to try at all is [`super::Patience`]'s.
+#[derive(Debug, Clone, Copy)]
+pub struct Timeouts {
+    /// From the name to the end of the TLS handshake. A host of several addresses has it for all.
+    pub connect: Duration,
+    /// A request with a small answer, answer included.
+    pub attempt: Duration,
+    /// The longest silence before and in the middle of a download.
+    pub silence: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            attempt: Duration::from_secs(20),
+            silence: Duration::from_secs(60),
+        }
+    }
 }
 
 /// A client could not be made.
 #[derive(Debug, thiserror::Error)]
 #[error("set up the HTTP client: {0}")]
-pub struct ClientError(String);
+pub struct ClientError(pub(super) String);
 
 /// A successful small answer, read whole.
 #[derive(Debug)]
@@ -51,31 +59,41 @@ pub struct Reply {
 #[derive(Debug, Clone)]
 pub struct Http {
     client: Client,
+    routes: Routes,
+    timeouts: Timeouts,
 }
 
 impl Http {
-    /// A client that believes `trust` on top of the usual roots. Redirects are not followed for
-    /// addresses that begin with one of `api`.
+    /// A client that believes `trust`. Redirects are not followed for addresses that begin with one of
+    /// `api`.
     pub fn new(trust: &Trust, proxy: &ProxySettings, api: Vec<Url>) -> Result<Self, ClientError> {
-        let certificates = trust
-            .certificates()
-            .map(|der| reqwest::Certificate::from_der(der))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| ClientError(error.to_string()))?;
+        Self::with_timeouts(trust, proxy, api, Timeouts::default())
+    }
+
+    pub fn with_timeouts(
+        trust: &Trust,
+        proxy: &ProxySettings,
+        api: Vec<Url>,
+        timeouts: Timeouts,
+    ) -> Result<Self, ClientError> {
+        let routes = Routes::read(proxy)?;
         let mut builder = Client::builder()
             .user_agent(USER_AGENT)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(CHUNK_TIMEOUT)
+            .connect_timeout(timeouts.connect)
+            .read_timeout(timeouts.silence)
             .pool_idle_timeout(IDLE_TIMEOUT)
             .tcp_nodelay(true)
             .redirect(redirects(api))
-            .tls_certs_merge(certificates)
+            // A download's address may hold a signature in its query; the next host need not have it.
+            .referer(false)
+            .tls_backend_preconfigured(tls(trust)?)
             .no_proxy();
-        for proxy in proxies(proxy)? {
-            builder = builder.proxy(proxy);
+        if !routes.is_empty() {
+            let routes = routes.clone();
+            builder = builder.proxy(Proxy::custom(move |url| routes.proxy_for(url).cloned()));
         }
         let client = builder.build().map_err(|error| ClientError(error.to_string()))?;
-        Ok(Self { client })
+        Ok(Self { client, routes, timeouts })
     }
 
     pub fn request(&self, method: Method, url: Url) -> RequestBuilder {
@@ -88,13 +106,14 @@ impl Http {
         let (method, url) = (attempt.method.clone(), attempt.url.clone());
         let whole = async {
             let mut response = self.open(attempt).await?;
-            let body = read_body(&mut response).await?;
+            let body = self.read_body(&mut response).await?;
             Ok(Reply { body, date: date_of(&response) })
         };
-        tokio::time::timeout(ATTEMPT_TIMEOUT, whole).await.unwrap_or(Err(HttpError::TimedOut {
+        let limit = self.timeouts.attempt;
+        tokio::time::timeout(limit, whole).await.unwrap_or(Err(HttpError::TimedOut {
             method,
             url,
-            limit: ATTEMPT_TIMEOUT,
+            limit,
         }))
     }
 
@@ -105,22 +124,74 @@ impl Http {
 
     async fn open(&self, attempt: Attempt) -> Result<Response, HttpError> {
         let Attempt { method, url, request } = attempt;
+        let asked = request.url().clone();
         let mut response = self.client.execute(request).await.map_err(|source| {
-            HttpError::Transport { method: method.clone(), url: url.clone(), source }
+            // After a redirect it is another host that failed.
+            let at = source.url().cloned().unwrap_or(asked);
+            self.transport(method.clone(), &at, source)
         })?;
         if response.status().is_success() {
             return Ok(response);
         }
         // What the server says helps; that it could not be read does not.
-        let details = read_body(&mut response).await.map(|body| read_details(&body));
+        let body = self.read_body(&mut response).await;
+        let mut details = body.map(|body| read_details(&body)).unwrap_or_default();
+        if let Some(target) = target(&response) {
+            details = format!("it leads to {}", display_url(&target));
+        }
         Err(HttpError::Status {
             method,
             url,
             status: response.status(),
-            details: details.unwrap_or_default(),
+            details,
             retry_after: retry_after(&response),
+            date: date_of(&response),
         })
     }
+
+    /// That no (whole) answer came from `url`.
+    pub fn transport(&self, method: Method, url: &Url, source: reqwest::Error) -> HttpError {
+        let peer = self.routes.peer(url);
+        HttpError::Transport { method, url: display_url(url), peer, source }
+    }
+
+    async fn read_body(&self, response: &mut Response) -> Result<Bytes, HttpError> {
+        let url = response.url().clone();
+        let mut body = Vec::new();
+        loop {
+            match response.chunk().await {
+                Ok(Some(chunk)) if body.len() + chunk.len() > BODY_LIMIT => {
+                    return Err(HttpError::Unexpected {
+                        method: Method::GET,
+                        url: display_url(&url),
+                        expected: "a small answer",
+                        why: format!("it is longer than {BODY_LIMIT} bytes"),
+                    });
+                }
+                Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+                Ok(None) => return Ok(body.into()),
+                Err(source) => return Err(self.transport(Method::GET, &url, source)),
+            }
+        }
+    }
+}
+
+/// TLS as the client speaks it: with the process's provider, and these authorities.
+fn tls(trust: &Trust) -> Result<rustls::ClientConfig, ClientError> {
+    // None is installed only in a test that goes past `run`.
+    let provider = rustls::crypto::CryptoProvider::get_default()
+        .cloned()
+        .unwrap_or_else(|| rustls::crypto::ring::default_provider().into());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| ClientError(error.to_string()))?;
+    Ok(builder.with_root_certificates(trust.roots()).with_no_client_auth())
+}
+
+/// Where a redirect that is not followed leads.
+fn target(response: &Response) -> Option<Url> {
+    let location = response.headers().get(reqwest::header::LOCATION)?.to_str().ok()?;
+    response.url().join(location).ok().filter(|_| response.status().is_redirection())
 }
 
 /// A request with what an error says of it.
@@ -132,32 +203,13 @@ struct Attempt {
 
 impl Attempt {
     fn of(request: RequestBuilder) -> Result<Self, HttpError> {
-        let request = request.build().map_err(|source| HttpError::Transport {
+        let request = request.build().map_err(|source| HttpError::Unexpected {
             method: Method::GET,
             url: source.url().map(display_url).unwrap_or_default(),
-            source,
+            expected: "to be had",
+            why: format!("the request cannot be made: {}", source.without_url()),
         })?;
         Ok(Self { method: request.method().clone(), url: display_url(request.url()), request })
-    }
-}
-
-async fn read_body(response: &mut Response) -> Result<Bytes, HttpError> {
-    let url = display_url(response.url());
-    let mut body = Vec::new();
-    loop {
-        match response.chunk().await {
-            Ok(Some(chunk)) if body.len() + chunk.len() > BODY_LIMIT => {
-                return Err(HttpError::Unexpected {
-                    method: Method::GET,
-                    url,
-                    expected: "a small answer",
-                    why: format!("it is longer than {BODY_LIMIT} bytes"),
-                });
-            }
-            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
-            Ok(None) => return Ok(body.into()),
-            Err(source) => return Err(HttpError::Transport { method: Method::GET, url, source }),
-        }
     }
 }
 
@@ -174,25 +226,6 @@ fn redirects(api: Vec<Url>) -> Redirects {
             attempt.follow()
         }
     })
-}
-
-type MakeProxy = fn(&str) -> reqwest::Result<Proxy>;
-
-fn proxies(settings: &ProxySettings) -> Result<Vec<Proxy>, ClientError> {
-    // A link-local address (a cloud's metadata service) never lies behind a proxy.
-    let bypass = ["169.254.0.0/16,fe80::/10", settings.no_proxy.as_deref().unwrap_or_default()];
-    let no_proxy = NoProxy::from_string(&bypass.join(","));
-    let mut proxies = Vec::new();
-    let kinds: [(&Option<String>, MakeProxy); 2] =
-        [(&settings.http, |url| Proxy::http(url)), (&settings.https, |url| Proxy::https(url))];
-    for (url, make) in kinds {
-        let Some(url) = url else { continue };
-        // The text of the error would show the credentials in the URL.
-        let proxy =
-            make(url).map_err(|_| ClientError("a proxy's address is not a URL".to_owned()))?;
-        proxies.push(proxy.no_proxy(no_proxy.clone()));
-    }
-    Ok(proxies)
 }
 
 /// The `Retry-After` header: seconds, or a date (RFC 9110 §10.2.3).

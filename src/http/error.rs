@@ -1,13 +1,12 @@
 //! What can go wrong with a request, and how it is told.
 
-use std::error::Error as StdError;
 use std::fmt::Write as _;
-use std::io;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use reqwest::{Method, StatusCode};
 use url::Url;
 
+use super::cause::{Cause, Peer};
 use crate::text;
 
 /// Longest part of an error answer that is worth repeating.
@@ -17,11 +16,14 @@ const SAID_LIMIT: usize = 400;
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// No (whole) answer came.
-    #[error("{method} {url}: {}", causes(source))]
-    Transport { method: Method, url: String, source: reqwest::Error },
+    #[error("{method} {url}: {}", Cause::of(source).tell(source, peer))]
+    Transport { method: Method, url: String, peer: Peer, source: reqwest::Error },
     /// No (whole) answer came in the time of one attempt.
     #[error("{method} {url}: no answer within {} s", tenths(*limit))]
     TimedOut { method: Method, url: String, limit: Duration },
+    /// A body that comes too slowly to wait for its end.
+    #[error("{method} {url}: stalled: {received} bytes came in the last {} s", over.as_secs_f64())]
+    Stalled { method: Method, url: String, received: u64, over: Duration },
     /// An answer came, and it is not a success.
     #[error("{method} {url}: the server answered {status}{}", said(details))]
     Status {
@@ -31,6 +33,8 @@ pub enum HttpError {
         /// What the server said, made readable.
         details: String,
         retry_after: Option<Duration>,
+        /// The server's `Date` header.
+        date: Option<SystemTime>,
     },
     /// A success whose body is not what it should be.
     #[error("{method} {url}: the answer is not {expected}: {why}")]
@@ -51,11 +55,38 @@ impl HttpError {
         }
     }
 
+    /// The server's `Date`, where an answer brought one.
+    pub fn date(&self) -> Option<SystemTime> {
+        match self {
+            Self::Status { date, .. } => *date,
+            Self::GaveUp { source, .. } => source.date(),
+            _ => None,
+        }
+    }
+
+    /// What has to come about before another attempt can get anywhere: a name, a route, a server that
+    /// listens. `whose` says whose server it is.
+    pub fn awaits(&self, whose: &str) -> Option<String> {
+        match self {
+            Self::Transport { peer, source, .. } => Cause::of(source).awaits(peer, whose),
+            _ => None,
+        }
+    }
+
+    /// Whether it is the server's certificate that is not believed.
+    pub fn is_certificate(&self) -> bool {
+        match self {
+            Self::Transport { source, .. } => matches!(Cause::of(source), Cause::Certificate(_)),
+            Self::GaveUp { source, .. } => source.is_certificate(),
+            _ => false,
+        }
+    }
+
     /// Whether the server may have acted on the request although no answer tells so.
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
             Self::Transport { source, .. } => !source.is_connect(),
-            Self::TimedOut { .. } | Self::Cancelled { .. } => true,
+            Self::TimedOut { .. } | Self::Stalled { .. } | Self::Cancelled { .. } => true,
             Self::Status { status, .. } => status.is_server_error(),
             Self::Unexpected { .. } => false,
             Self::GaveUp { source, .. } => source.is_outcome_unknown(),
@@ -108,34 +139,4 @@ fn tenths(time: Duration) -> f64 {
 
 fn said(details: &str) -> String {
     if details.is_empty() { String::new() } else { format!(" ({details})") }
-}
-
-/// The causes below a reqwest error, most telling last, each said once. The error's own text is left
-/// out: it repeats the URL, query and all.
-fn causes(error: &reqwest::Error) -> String {
-    let mut parts: Vec<String> = Vec::new();
-    for cause in chain(error).skip(1) {
-        let text = cause.to_string();
-        if !parts.iter().any(|p| p.contains(&text)) {
-            parts.push(text);
-        }
-    }
-    match parts.len() {
-        0 if error.is_timeout() => "timed out".to_owned(),
-        0 => "the connection failed".to_owned(),
-        _ => parts.join(": "),
-    }
-}
-
-/// `error` and everything below it. What an `io::Error` wraps is not its `source()`, so it is looked
-/// for there too: streams wrap TLS and HTTP errors in it.
-pub(super) fn chain<'a>(
-    error: &'a (dyn StdError + 'static),
-) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    std::iter::successors(Some(error), |error| below(*error))
-}
-
-fn below<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
-    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-    inner.map(|inner| inner as &(dyn StdError + 'static)).or_else(|| error.source())
 }

@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 use url::Url;
 
-use super::error::{HttpError, chain, display_url};
+use super::cause::Cause;
+use super::error::{HttpError, display_url};
 
 /// How long to try at all: what the whole boot shares.
 #[derive(Debug, Clone)]
@@ -70,6 +71,10 @@ pub struct Policy {
     pub longest_pause: Duration,
     /// Give up after so many connections in a row that were closed without an answer.
     pub drops: Option<u32>,
+    /// Give up after so many attempts; `None`: the patience alone bounds them.
+    pub attempts: Option<u32>,
+    /// Whose server it is, as a log line names it.
+    pub whose: &'static str,
 }
 
 impl Default for Policy {
@@ -78,6 +83,8 @@ impl Default for Policy {
             first_pause: Duration::from_millis(500),
             longest_pause: Duration::from_secs(30),
             drops: None,
+            attempts: None,
+            whose: "",
         }
     }
 }
@@ -99,30 +106,13 @@ pub fn verdict(error: &HttpError) -> Verdict {
             let code = status.as_u16();
             retry(matches!(code, 408 | 425 | 429 | 500..=599), *retry_after)
         }
-        HttpError::Transport { source, .. } => retry(
-            !(source.is_builder() || source.is_redirect() || is_certificate_trouble(source)),
-            None,
-        ),
-        HttpError::TimedOut { .. } => retry(true, None),
+        HttpError::Transport { source, .. } => {
+            retry(!source.is_builder() && !source.is_redirect() && Cause::of(source).passes(), None)
+        }
+        HttpError::TimedOut { .. } | HttpError::Stalled { .. } => retry(true, None),
         HttpError::GaveUp { source, .. } => verdict(source),
         HttpError::Unexpected { .. } | HttpError::Cancelled { .. } => Verdict::Final,
     }
-}
-
-/// A certificate that is not trusted now will not be trusted a second later, however deep in the
-/// chain of causes the TLS library reports it.
-fn is_certificate_trouble(error: &reqwest::Error) -> bool {
-    use rustls::Error as Tls;
-    chain(error).filter_map(|e| e.downcast_ref::<Tls>()).any(|tls| {
-        matches!(
-            tls,
-            Tls::InvalidCertificate(_)
-                | Tls::NoCertificatesPresented
-                | Tls::UnsupportedNameType
-                | Tls::InvalidCertRevocationList(_)
-                | Tls::PeerIncompatible(_)
-        )
-    })
 }
 
 /// The pauses between attempts at one thing.
@@ -142,18 +132,21 @@ impl Backoff {
         self.count = 0;
     }
 
-    /// Says that `what` failed, and why, and sleeps until the next attempt, at least `after`; `false`
-    /// when there is to be none.
+    /// Says `why` there is to be another attempt and sleeps until then, at least `after`; `false` when
+    /// there is to be none.
     pub async fn pause(
         &mut self,
-        what: &str,
-        error: &(dyn std::fmt::Display + Sync),
+        why: impl std::fmt::Display,
         after: Option<Duration>,
         patience: &Patience,
     ) -> bool {
         self.count += 1;
         let pause = pause_before(self.count, &self.policy).max(after.unwrap_or_default());
-        info!(attempt = self.count, pause_s = pause.as_secs_f32(), "{what}: {error}; trying again");
+        if pause >= patience.left() {
+            info!(attempt = self.count, pause_s = pause.as_secs_f32(), "{why}; no time is left");
+            return false;
+        }
+        info!(attempt = self.count, pause_s = pause.as_secs_f32(), "{why}; trying again");
         patience.pause(pause).await
     }
 }
@@ -189,10 +182,15 @@ where
             }),
         };
         let Verdict::Retry { after } = verdict(&error) else { return give_up(error) };
-        if policy.drops.is_some_and(|limit| drops_in_a_row >= limit) {
+        let reached = |limit: Option<u32>, count| limit.is_some_and(|limit| count >= limit);
+        if reached(policy.drops, drops_in_a_row) || reached(policy.attempts, count) {
             return give_up(error);
         }
-        if !backoff.pause(what, &error, after, patience).await {
+        let why = match error.awaits(policy.whose) {
+            Some(awaited) => format!("waiting for {awaited} ({what}: {error})"),
+            None => format!("{what}: {error}"),
+        };
+        if !backoff.pause(why, after, patience).await {
             return give_up(error);
         }
     }
@@ -226,6 +224,7 @@ mod tests {
             status: StatusCode::from_u16(status).unwrap(),
             details: String::new(),
             retry_after,
+            date: None,
         }
     }
 
@@ -290,7 +289,7 @@ mod tests {
         let policy = Policy {
             first_pause: Duration::from_secs(300),
             longest_pause: Duration::from_secs(300),
-            drops: None,
+            ..Policy::default()
         };
         let result: Result<(), _> =
             run("x", &policy, &patience, || std::future::ready(Err(answered(503, None)))).await;

@@ -2,15 +2,17 @@
 //!
 //! Built from nothing, so that none of our own settings, addresses or tokens comes through. Merged in
 //! this order, a later one wins:
-//! 1. `/etc/environment`, as pam_env reads it: what a login would have;
-//! 2. names of our own environment that are on the list below: what an image or a unit has set for the
+//! 1. the caller's defaults;
+//! 2. `/etc/environment`, as pam_env reads it: what a login would have;
+//! 3. names of our own environment that are on the list below: what an image or a unit has set for the
 //!    runner;
-//! 3. `.path` of the runner's home, for PATH;
-//! 4. HOME, USER, LOGNAME, SHELL of the account;
-//! 5. what the caller adds.
+//! 4. `.path` of the runner's home, for PATH;
+//! 5. HOME, USER, LOGNAME, SHELL of the account;
+//! 6. what the caller adds.
 //!
 //! Through all of them, a name that is [forbidden](is_forbidden) and a value that holds a known secret
-//! are left out. `.env` of the runner's home is not ours: the Listener reads it itself.
+//! are left out; but a proxy's variable may hold what that proxy asks for. `.env` of the runner's home
+//! is not ours: the Listener reads it itself.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -104,20 +106,25 @@ pub struct Sources<'a> {
     pub etc_environment: &'a str,
     /// The text of `.path` in the runner's home.
     pub path_file: Option<&'a str>,
+    /// Where nothing else sets them.
+    pub defaults: &'a [Pair],
     /// Added by the caller: whatever the allow-list does not know.
     pub extra: &'a [Pair],
 }
 
 /// The whole environment of the runner, in the order of the names.
 pub fn environment(sources: &Sources<'_>) -> Vec<Pair> {
-    let Sources { ours, account, home, etc_environment, path_file, extra } = *sources;
+    let Sources { ours, account, home, etc_environment, path_file, defaults, extra } = *sources;
     let mut all: BTreeMap<OsString, OsString> = BTreeMap::new();
     let mut set = |name: &OsStr, value: &OsStr| {
-        if !is_forbidden(name) && !holds_secret(value) {
+        if !is_forbidden(name) && !holds_secret(name, value) {
             all.insert(name.to_owned(), value.to_owned());
         }
     };
     set("PATH".as_ref(), DEFAULT_PATH.as_ref());
+    for (name, value) in defaults {
+        set(name, value);
+    }
     for (name, value) in parse_etc_environment(etc_environment) {
         set(name.as_ref(), value.as_ref());
     }
@@ -149,9 +156,15 @@ pub fn is_forbidden(name: &OsStr) -> bool {
     FORBIDDEN.contains(&&*name) || FORBIDDEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-fn holds_secret(value: &OsStr) -> bool {
+/// Whether `value` holds a secret that is not in its place: the credentials in a proxy's address are.
+fn holds_secret(name: &OsStr, value: &OsStr) -> bool {
     let value = value.to_string_lossy();
-    redact(&value) != value
+    let is_proxy = name.to_string_lossy().to_ascii_lowercase().ends_with("_proxy");
+    let looked_at = match value.rsplit_once('@') {
+        Some((_, host)) if is_proxy => host,
+        _ => &value,
+    };
+    redact(looked_at) != looked_at
 }
 
 /// `/etc/environment` as pam_env(8) reads it: `KEY=VALUE` lines, perhaps with `export ` in front; `#`

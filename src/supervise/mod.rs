@@ -25,7 +25,7 @@ mod ends;
 pub mod environment;
 mod forward;
 mod leave;
-mod output;
+pub mod output;
 mod progress;
 mod record;
 mod update;

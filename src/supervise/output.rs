@@ -94,14 +94,15 @@ impl<R: AsyncRead + Unpin> Pipe<R> {
 }
 
 /// Cuts a stream of bytes into lines.
-#[derive(Default)]
-struct Cutter {
+#[derive(Debug, Default)]
+pub struct Cutter {
     /// The beginning of a line whose end has not come yet.
     begun: Vec<u8>,
 }
 
 impl Cutter {
-    fn push(&mut self, bytes: &[u8], mut take: impl FnMut(&[u8])) {
+    /// Calls `take` with each line that these bytes complete, without its line end.
+    pub fn push(&mut self, bytes: &[u8], mut take: impl FnMut(&[u8])) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let (text, ends) =
                 piece.strip_suffix(b"\n").map_or((piece, false), |text| (text, true));
@@ -125,7 +126,7 @@ impl Cutter {
     }
 
     /// The stream has ended: what has begun is the last line.
-    fn finish(&mut self, mut take: impl FnMut(&[u8])) {
+    pub fn finish(&mut self, mut take: impl FnMut(&[u8])) {
         if !self.begun.is_empty() {
             self.take_begun(&mut take);
         }

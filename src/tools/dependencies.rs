@@ -8,7 +8,7 @@
 //! opens by name while it runs (ICU, OpenSSL, Kerberos), which no header tells.
 
 mod install;
-mod linker_cache;
+pub mod linker_cache;
 mod search;
 
 use std::fmt;

@@ -6,6 +6,8 @@
 //! Must not: send anything of GARM's to a download host. A `temp_download_token` goes to the host that
 //! it was given for, and reqwest drops it when a redirect leads elsewhere.
 
+mod pace;
+
 use std::path::Path;
 
 use reqwest::header::{CONTENT_RANGE, ETAG, HeaderMap, IF_RANGE, RANGE};
@@ -14,6 +16,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use url::Url;
 
+pub use self::pace::Pace;
+use self::pace::{Stalled, Watch};
 use super::blocking;
 use super::digest::Sha256;
 use super::locate::{self, Unusable};
@@ -27,6 +31,9 @@ use crate::secret::Secret;
 
 /// Pieces of the body between the network and the unpacker.
 const PIECES: usize = 32;
+/// Attempts at one address before the next is tried, where there are several.
+const ATTEMPTS_EACH: u32 = 3;
+
 /// One place to download the runner from.
 #[derive(Debug, Clone)]
 pub struct Candidate {
@@ -53,62 +60,64 @@ pub enum DownloadError {
     Place(#[from] PlaceError),
 }
 
-/// Downloads the runner from the first candidate that has it, and makes it the home.
+/// Downloads the runner from the first candidate that has it, and makes it the home. Of several
+/// candidates each gets a few attempts, and all get another turn as long as one may yet come right.
 pub async fn download(
     http: &Http,
     candidates: &[Candidate],
     home: &Path,
     owner: Option<&Account>,
+    pace: Pace,
     patience: &Patience,
 ) -> Result<Unpacked, DownloadError> {
+    let several = candidates.len() > 1;
+    let policy = Policy {
+        whose: "the download host",
+        attempts: several.then_some(ATTEMPTS_EACH),
+        ..Policy::default()
+    };
     let mut last = DownloadError::NoCandidate;
-    for candidate in candidates {
-        let url = display_url(&candidate.url);
-        info!("downloading the runner from {url}");
-        if candidate.sha256.is_none() {
-            warn!("nobody gave a checksum for the runner, so it cannot be verified");
+    let mut backoff = Backoff::new(policy);
+    loop {
+        let mut may_pass = false;
+        for candidate in candidates {
+            info!("downloading the runner from {}", display_url(&candidate.url));
+            if candidate.sha256.is_none() {
+                warn!("nobody gave a checksum for the runner, so it cannot be verified");
+            }
+            let source = Source { http, candidate, policy, pace, patience };
+            last = match source.bring(home, owner).await {
+                Ok(unpacked) => return Ok(unpacked),
+                Err(error) => error,
+            };
+            if patience.cancel.is_cancelled() || matches!(last, DownloadError::Place(_)) {
+                return Err(last);
+            }
+            may_pass |= last.may_pass();
+            if several {
+                warn!("failed to {last}");
+            }
         }
-        last = match from_one(http, candidate, home, owner, patience).await {
-            Ok(unpacked) => return Ok(unpacked),
-            Err(error) => error,
-        };
-        if patience.cancel.is_cancelled() || matches!(last, DownloadError::Place(_)) {
-            break;
-        }
-        if candidates.len() > 1 {
-            warn!("failed to {last}");
+        if !several || !may_pass || !backoff.pause("no address has it", None, patience).await {
+            return Err(last);
         }
     }
-    Err(last)
 }
 
-/// Attempts at one candidate, each from the beginning, until one is whole or fails for good.
-async fn from_one(
-    http: &Http,
-    candidate: &Candidate,
-    home: &Path,
-    owner: Option<&Account>,
-    patience: &Patience,
-) -> Result<Unpacked, DownloadError> {
-    let mut backoff = Backoff::new(Policy::default());
-    loop {
-        let opened = open(http, candidate, &HeaderMap::new(), patience).await?;
-        let needed = opened.content_length().map(unpack::expected_bytes);
-        let staging = Staging::beside(home, owner, needed)?;
-        let job = Job { http, candidate, patience };
-        match job.run(opened, &staging, owner).await {
-            Ok(unpacked) => {
-                blocking(move || move_in(staging, &unpacked)).await?;
-                return Ok(unpacked);
-            }
-            Err(error @ (UnpackError::Input { .. } | UnpackError::Truncated { .. })) => {
-                if !backoff.pause("download", &error, None, patience).await {
-                    return Err(error.into());
-                }
-            }
-            Err(error) => return Err(error.into()),
+impl DownloadError {
+    /// Whether it may go well at another time.
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Http(error) => retry::verdict(error) != Verdict::Final,
+            Self::Unpack(error) => is_cut(error),
+            Self::NoCandidate | Self::Unusable(_) | Self::Place(_) => false,
         }
     }
+}
+
+/// Whether the bytes only stopped coming.
+fn is_cut(error: &UnpackError) -> bool {
+    matches!(error, UnpackError::Input { .. } | UnpackError::Truncated { .. })
 }
 
 /// Makes the tree the home, after a look at what was unpacked.
@@ -118,39 +127,61 @@ fn move_in(staging: Staging, unpacked: &Unpacked) -> Result<(), DownloadError> {
     Ok(())
 }
 
-/// Asks for the archive, or for its rest if `headers` say so, until there is an answer.
-async fn open(
-    http: &Http,
-    candidate: &Candidate,
-    headers: &HeaderMap,
-    patience: &Patience,
-) -> Result<Response, HttpError> {
-    retry::run("download", &Policy::default(), patience, || async {
-        let mut request: RequestBuilder =
-            http.request(Method::GET, candidate.url.clone()).headers(headers.clone());
-        if let Some(token) = &candidate.token {
-            request = request.bearer_auth(token.expose());
-        }
-        tokio::select! {
-            response = http.stream(request) => response,
-            () = patience.cancel.cancelled() => Err(HttpError::Cancelled {
-                method: Method::GET,
-                url: display_url(&candidate.url),
-            }),
-        }
-    })
-    .await
-}
-
-/// One attempt: a body that is fed to an unpacker.
-struct Job<'a> {
+/// One candidate, and how it is asked.
+struct Source<'a> {
     http: &'a Http,
     candidate: &'a Candidate,
+    policy: Policy,
+    pace: Pace,
     patience: &'a Patience,
 }
 
-impl Job<'_> {
-    async fn run(
+impl Source<'_> {
+    /// Attempts, each from the beginning, until one is whole or fails for good.
+    async fn bring(&self, home: &Path, owner: Option<&Account>) -> Result<Unpacked, DownloadError> {
+        let mut backoff = Backoff::new(self.policy);
+        for attempt in 1.. {
+            let opened = self.open(&HeaderMap::new()).await?;
+            let needed = opened.content_length().map(unpack::expected_bytes);
+            let staging = Staging::beside(home, owner, needed)?;
+            let error = match self.attempt(opened, &staging, owner).await {
+                Ok(unpacked) => {
+                    blocking(move || move_in(staging, &unpacked)).await?;
+                    return Ok(unpacked);
+                }
+                Err(error) => error,
+            };
+            let last = self.policy.attempts.is_some_and(|limit| attempt >= limit);
+            let why = format!("download: {error}; starting from the beginning");
+            if last || !is_cut(&error) || !backoff.pause(why, None, self.patience).await {
+                return Err(error.into());
+            }
+        }
+        unreachable!("the attempts are counted without an end")
+    }
+
+    /// Asks for the archive, or for its rest if `headers` say so, until there is an answer.
+    async fn open(&self, headers: &HeaderMap) -> Result<Response, HttpError> {
+        let url = &self.candidate.url;
+        retry::run("download", &self.policy, self.patience, || async {
+            let mut request: RequestBuilder =
+                self.http.request(Method::GET, url.clone()).headers(headers.clone());
+            if let Some(token) = &self.candidate.token {
+                request = request.bearer_auth(token.expose());
+            }
+            tokio::select! {
+                response = self.http.stream(request) => response,
+                () = self.patience.cancel.cancelled() => Err(HttpError::Cancelled {
+                    method: Method::GET,
+                    url: display_url(url),
+                }),
+            }
+        })
+        .await
+    }
+
+    /// One attempt: a body that is fed to an unpacker.
+    async fn attempt(
         &self,
         opened: Response,
         staging: &Staging,
@@ -178,61 +209,97 @@ impl Job<'_> {
     /// Hands the body on piece by piece. Returning without `finish` tells the unpacker that it broke
     /// off; an unpacker that has gone has its own error to tell.
     async fn feed(&self, mut response: Response, sender: ByteSender, cancel: &CancellationToken) {
-        let mut backoff = Backoff::new(Policy::default());
+        let mut backoff = Backoff::new(self.policy);
+        let whole = response.content_length();
         let mut received: u64 = 0;
+        let mut watch = Watch::new(self.pace);
         loop {
             let chunk = tokio::select! {
-                chunk = response.chunk() => chunk,
+                chunk = watch.wait(response.chunk()) => chunk,
                 () = cancel.cancelled() => return,
             };
-            match chunk {
-                Ok(Some(bytes)) => {
+            let error = match chunk {
+                Ok(Ok(Some(bytes))) => {
                     received += bytes.len() as u64;
                     backoff.reset();
                     if sender.send(bytes).await.is_err() {
                         return;
                     }
+                    continue;
                 }
-                Ok(None) => {
+                Ok(Ok(None)) => {
                     let _ = sender.finish().await;
                     return;
                 }
-                Err(source) => {
-                    let error = self.broken(source);
-                    let again = retry::verdict(&error) != Verdict::Final
-                        && backoff.pause("download", &error, None, self.patience).await;
-                    let rest = if again { self.rest(&response, received).await } else { None };
-                    let Some(rest) = rest else {
-                        let _ = sender.fail(std::io::Error::other(error)).await;
-                        return;
-                    };
-                    response = rest;
-                }
-            }
+                Ok(Err(source)) => self.http.transport(Method::GET, &self.candidate.url, source),
+                Err(Stalled { received }) => self.stalled(received),
+            };
+            let again = retry::verdict(&error) != Verdict::Final
+                && backoff.pause(format!("download: {error}"), None, self.patience).await;
+            let rest = if again { self.rest(&response, received, whole).await } else { None };
+            let Some(rest) = rest else {
+                let _ = sender.fail(std::io::Error::other(error)).await;
+                return;
+            };
+            info!("the download goes on after {received} bytes");
+            watch = Watch::new(self.pace);
+            response = rest;
         }
     }
 
-    /// Asks for what is missing after `received` bytes; `None` if the server cannot be held to give the
-    /// rest of the very same file.
-    async fn rest(&self, broken: &Response, received: u64) -> Option<Response> {
+    /// Asks for what is missing after `received` of the `whole` bytes; `None` if the server cannot be
+    /// held to give the rest of the very same file.
+    async fn rest(&self, broken: &Response, received: u64, whole: Option<u64>) -> Option<Response> {
         // A weak validator does not promise the same bytes (RFC 9110 §13.1.5).
         let validator =
             broken.headers().get(ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/"))?;
         let mut headers = HeaderMap::new();
         headers.insert(RANGE, format!("bytes={received}-").parse().ok()?);
         headers.insert(IF_RANGE, validator.clone());
-        let response = open(self.http, self.candidate, &headers, self.patience).await.ok()?;
-        let begins_at = format!("bytes {received}-");
+        let response = self.open(&headers).await.ok()?;
+        let range = response.headers().get(CONTENT_RANGE).and_then(|range| range.to_str().ok());
         let continues = response.status() == StatusCode::PARTIAL_CONTENT
-            && response
-                .headers()
-                .get(CONTENT_RANGE)
-                .is_some_and(|range| range.as_bytes().starts_with(begins_at.as_bytes()))
+            && range.is_some_and(|range| is_rest(range, received, whole))
             && response.headers().get(ETAG) == Some(validator);
         continues.then_some(response)
     }
 
-    fn broken(&self, source: reqwest::Error) -> HttpError {
-        HttpError::Transport { method: Method::GET, url: display_url(&self.candidate.url), source }
+    fn stalled(&self, received: u64) -> HttpError {
+        let url = display_url(&self.candidate.url);
+        HttpError::Stalled { method: Method::GET, url, received, over: self.pace.over }
+    }
+}
+
+/// Whether a `Content-Range` is that of the end of the file, from `received` on.
+fn is_rest(range: &str, received: u64, whole: Option<u64>) -> bool {
+    let Some(rest) = range.strip_prefix(&format!("bytes {received}-")) else { return false };
+    let Some((last, size)) = rest.split_once('/') else { return false };
+    let (last, size) = (last.parse::<u64>().ok(), size.parse::<u64>().ok());
+    let Some(last) = last else { return false };
+    let whole = whole.or(size);
+    (size.is_none() || size == whole) && whole.is_none_or(|whole| last + 1 == whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_end_of_the_same_file_is_its_rest() {
+        let table = [
+            ("bytes 10-99/100", Some(100), true),
+            ("bytes 10-99/*", Some(100), true),
+            ("bytes 10-99/100", None, true),
+            ("bytes 10-99/200", None, false),
+            ("bytes 10-99/200", Some(100), false),
+            ("bytes 10-98/100", Some(100), false),
+            ("bytes 0-99/100", Some(100), false),
+            ("bytes 100-199/200", Some(200), false),
+            ("bytes 10-", Some(100), false),
+            ("items 10-99/100", Some(100), false),
+        ];
+        for (range, whole, expected) in table {
+            assert_eq!(is_rest(range, 10, whole), expected, "{range} of {whole:?}");
+        }
     }
 }

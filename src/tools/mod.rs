@@ -46,3 +46,15 @@ pub(crate) fn disk_trouble(error: &io::Error) -> String {
     };
     hint.to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_on_the_blocking_pool_is_a_panic_of_whoever_waits() {
+        let work = tokio::spawn(blocking(|| panic!("provoked in the unpacker")));
+        let panic = work.await.unwrap_err().into_panic();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"provoked in the unpacker"));
+    }
+}

@@ -165,8 +165,10 @@ fn signals_that_were_ignored_or_blocked_before_us_drain_all_the_same() {
             assert_drained(&sim, &ended);
             let run = the_run(&ended);
             assert_eq!(run.signals, [2], "{through:?} {signal} {run:?}");
-            // SIGPIPE is Rust's own doing in the fake Listener.
-            assert_eq!((run.blocked, run.ignored & !(1 << 12)), (0, 0), "{run:?}");
+            // SIGPIPE is Rust's own doing in the fake Listener; from 32 on they are the C library's, and
+            // whoever started the tests may have left them in any state.
+            let named = 0x7fff_ffff & !(1 << 12);
+            assert_eq!((run.blocked, run.ignored & named), (0, 0), "{run:?}");
         }
     }
 }

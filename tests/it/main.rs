@@ -4,13 +4,41 @@
 //! that needs root says so and fails without it.
 
 #![allow(clippy::disallowed_methods, reason = "tests start the programs that they test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "what is not there fails the test"
+)]
+#![allow(
+    clippy::format_collect,
+    clippy::too_many_lines,
+    clippy::type_complexity,
+    clippy::unnecessary_wraps,
+    clippy::wrong_self_convention,
+    reason = "tables of scenes are long, and read as sentences"
+)]
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
+mod bad_input;
 mod boot;
+mod certificates;
+mod configure;
+mod crash;
+mod discover;
 mod drain;
 mod exit_codes;
+mod fetch;
+mod field_reports;
+mod matrix;
+mod network;
 mod pid1;
+mod readme;
 mod refusals;
+mod registration;
 mod relaunch;
+mod retry;
 mod secrets;
+mod settings;
+mod storm;
 mod support;

@@ -37,6 +37,8 @@ pub struct Registration {
     pub ephemeral: bool,
     pub no_default_labels: bool,
     pub disable_update: bool,
+    /// Take the place of a runner of this name.
+    pub replace: bool,
 }
 
 /// Where and as whom config.sh runs.
@@ -84,7 +86,7 @@ pub async fn register(
     fetched: Instant,
     patience: &Patience,
 ) -> Result<u64, ConfigureError> {
-    let program = program(place, registration, token);
+    let mut program = program(place, registration, token);
     let mut pause = FIRST_PAUSE;
     for attempt in 1.. {
         files::remove(place.home)?;
@@ -101,6 +103,11 @@ pub async fn register(
         warn!("{error}: {said}");
         if final_one || attempt == ATTEMPTS || !patience.pause(pause).await {
             return Err(error);
+        }
+        // GARM's names are unique: what holds this one is an attempt of ours that failed half-way.
+        let replace = OsString::from("--replace");
+        if is_conflict(&error) && !program.args.contains(&replace) {
+            program.args.push(replace);
         }
         info!("configuring again");
         pause *= 2;
@@ -160,15 +167,21 @@ fn arguments(registration: &Registration) -> Vec<OsString> {
         (registration.ephemeral, "--ephemeral"),
         (registration.no_default_labels, "--no-default-labels"),
         (registration.disable_update, "--disableupdate"),
+        // Bare: a value after it is taken for an argument of its own (actions/runner#1021).
+        (registration.replace, "--replace"),
     ];
     args.extend(switches.iter().filter(|(on, _)| *on).map(|(_, flag)| OsString::from(*flag)));
     args
 }
 
+/// Whether the forge knows a runner of this name already (actions/runner 2.336 has these words).
+fn is_conflict(error: &ConfigureError) -> bool {
+    error.output().is_some_and(|output| output.contains("exists with the same name"))
+}
+
 /// What an old token looks like to people, if this may be one.
 fn token_hint(output: &str, age: Duration) -> String {
-    let refused = ["NotFound", "Not Found", "404", "Unauthorized", "401"];
-    if !refused.iter().any(|word| output.contains(word)) {
+    if !text::is_refusal(output) {
         return String::new();
     }
     let minutes = age.as_secs() / 60;
@@ -192,6 +205,7 @@ mod tests {
             ephemeral: true,
             no_default_labels: true,
             disable_update: false,
+            replace: false,
         }
     }
 

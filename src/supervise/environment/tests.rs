@@ -27,6 +27,7 @@ fn built(ours: &[Pair], etc: &str, path: Option<&str>, extra: &[Pair]) -> Vec<Pa
         home: Path::new("/runner"),
         etc_environment: etc,
         path_file: path,
+        defaults: &[],
         extra,
     })
 }
@@ -84,6 +85,7 @@ fn path_and_home_are_there_even_if_we_have_none() {
         home: Path::new("/runner"),
         etc_environment: "",
         path_file: None,
+        defaults: &[],
         extra: &[],
     });
     assert_eq!(value(&env, "PATH"), Some(DEFAULT_PATH));
@@ -152,4 +154,33 @@ proptest! {
         }
         prop_assert!(env.iter().any(|(k, v)| k == "PATH" && !v.is_empty()));
     }
+}
+
+#[test]
+fn a_default_gives_way_to_whatever_else_sets_the_name() {
+    let ours = pairs(&[("NODE_EXTRA_CA_CERTS", "/ours")]);
+    let defaults = pairs(&[("NODE_EXTRA_CA_CERTS", "/d"), ("SSL_CERT_FILE", "/d"), ("X", "d")]);
+    let env = environment(&Sources {
+        ours: &ours,
+        account: &account(),
+        home: Path::new("/runner"),
+        etc_environment: "SSL_CERT_FILE=/etc/own.pem\n",
+        path_file: None,
+        defaults: &defaults,
+        extra: &[],
+    });
+    assert_eq!(value(&env, "NODE_EXTRA_CA_CERTS"), Some("/ours"));
+    assert_eq!(value(&env, "SSL_CERT_FILE"), Some("/etc/own.pem"));
+    assert_eq!(value(&env, "X"), Some("d"));
+}
+
+#[test]
+fn a_proxys_credentials_reach_the_runner_in_the_proxys_variables_alone() {
+    let _password = Secret::new("proxy-password-1");
+    let with = "http://u:proxy-password-1@proxy:3128";
+    let ours = pairs(&[("https_proxy", with), ("TZ", "proxy-password-1")]);
+    let env = built(&ours, "", None, &pairs(&[("HTTP_PROXY", with)]));
+    assert_eq!(value(&env, "https_proxy"), Some(with));
+    assert_eq!(value(&env, "HTTP_PROXY"), Some(with));
+    assert_eq!(value(&env, "TZ"), None);
 }

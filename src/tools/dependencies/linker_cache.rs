@@ -10,7 +10,7 @@ const HEADER: usize = 48;
 const ENTRY: usize = 24;
 
 /// The library names of the cache with their paths.
-pub(super) fn parse(bytes: &[u8]) -> Vec<(String, String)> {
+pub fn parse(bytes: &[u8]) -> Vec<(String, String)> {
     let Some(start) = bytes.windows(MAGIC.len()).position(|window| window == MAGIC) else {
         return Vec::new();
     };

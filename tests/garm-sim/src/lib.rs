@@ -39,9 +39,11 @@ pub use endpoint::Endpoint;
 pub use forge::{Registration, RunnerEvent};
 pub use instance::{Instance, SystemInfo};
 pub use options::{
-    AgentTools, Checksum, Entity, ForgeType, InstanceSpec, Proxy, SimOptions, Webhooks,
+    AgentTools, Checksum, Entity, ForgeType, InstanceSpec, Proxy, ServerCertificate, SimOptions,
+    Webhooks,
 };
 pub use record::{Authorization, Call, Host, table_head};
 pub use sim::Sim;
 pub use wire::fault::{Fault, FaultKind};
+pub use wire::storm::Storm;
 pub use wire::tls::PrivateCa;

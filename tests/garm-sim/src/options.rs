@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use crate::archive::ArchiveSpec;
+use crate::wire::storm::Storm;
 
 /// What the simulated controller and forge are like.
 #[derive(Clone, Debug)]
 pub struct SimOptions {
+    /// What the certificates of both listeners are like, where they speak TLS.
+    pub certificate: ServerCertificate,
     /// GARM's listener speaks TLS with a certificate of a private CA ([`crate::Sim::ca_pem`]).
     pub tls: bool,
     /// The forge (download host) speaks TLS with the same private CA.
@@ -30,6 +33,8 @@ pub struct SimOptions {
     pub ranges: bool,
     /// Whether and when the forge tells GARM of jobs.
     pub webhooks: Webhooks,
+    /// Random faults on every call, beside those that [`crate::Sim::fault`] asks for.
+    pub storm: Option<Storm>,
     /// A fixed port for GARM's listener; 0 takes a free one.
     pub port: u16,
     /// A fixed port for the forge's listener; 0 takes a free one.
@@ -39,6 +44,7 @@ pub struct SimOptions {
 impl Default for SimOptions {
     fn default() -> Self {
         Self {
+            certificate: ServerCertificate::Good,
             tls: false,
             forge_tls: false,
             no_runner_metadata: false,
@@ -50,10 +56,24 @@ impl Default for SimOptions {
             archive: ArchiveSpec::default(),
             ranges: true,
             webhooks: Webhooks::AtOnce,
+            storm: None,
             port: 0,
             forge_port: 0,
         }
     }
+}
+
+/// What is wrong with the certificate of a server that speaks TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerCertificate {
+    /// Nothing, but that its CA is private.
+    Good,
+    /// It has expired in 2021.
+    Expired,
+    /// It becomes valid in 2090.
+    NotYetValid,
+    /// It is made out to `other.example`.
+    WrongName,
 }
 
 /// When GARM hears of a job from the forge.

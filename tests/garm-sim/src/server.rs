@@ -19,6 +19,7 @@ use crate::wire::control::{Control, End};
 use crate::wire::fault::{Fault, FaultKind};
 use crate::wire::listener::Connection;
 use crate::wire::shape::{self, Before};
+use crate::wire::storm::Weather;
 
 /// Everything that handlers, and the handle that tests hold, share.
 #[derive(Debug)]
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     pub(crate) forge: Arc<Forge>,
     pub(crate) record: Arc<Record>,
     pub(crate) faults: Mutex<Vec<Fault>>,
+    pub(crate) storm: Mutex<Option<Weather>>,
 }
 
 #[derive(Clone)]
@@ -54,7 +56,10 @@ impl Shared {
             let kind = fault.meets(endpoint, posted, instance);
             met = met.or(kind);
         }
-        met
+        met.or_else(|| {
+            let mut storm = self.storm.lock().unwrap_or_else(PoisonError::into_inner);
+            storm.as_mut()?.meets(endpoint, posted)
+        })
     }
 }
 

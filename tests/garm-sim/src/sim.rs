@@ -19,6 +19,7 @@ use crate::server::{Shared, router};
 use crate::urls::Urls;
 use crate::wire::fault::Fault;
 use crate::wire::listener::{Connection, Connections, WireListener};
+use crate::wire::storm::Weather;
 use crate::wire::tls::PrivateCa;
 
 /// A running simulation of GARM and of a forge, on loopback.
@@ -62,7 +63,7 @@ impl Sim {
             .enable_all()
             .build()?;
         let ca = (options.tls || options.forge_tls).then(|| PrivateCa::new("garm-sim private CA"));
-        let acceptor = ca.as_ref().map(PrivateCa::acceptor);
+        let acceptor = ca.as_ref().map(|ca| ca.acceptor(options.certificate));
         if options.forge_ca_known && options.forge_tls {
             options.ca_bundle = ca.as_ref().map(PrivateCa::pem);
         }
@@ -97,11 +98,13 @@ impl Sim {
             forge: forge_url,
         };
         let garm_ca = ca.as_ref().filter(|_| options.tls).map(PrivateCa::pem);
+        let storm = options.storm.map(Weather::new);
         let shared = Arc::new(Shared {
             forge: Arc::new(Forge::new(options.ranges, options.webhooks)),
             controller: Arc::new(Controller::new(options, urls, garm_ca)),
             record: Arc::new(Record::new()),
             faults: Mutex::default(),
+            storm: Mutex::new(storm),
         });
         if shared.controller.options.archive.size == ArchiveSize::Large {
             // It takes seconds: not in the middle of somebody's boot.
@@ -287,7 +290,8 @@ impl Sim {
         let Some(runtime) = self.runtime.as_ref().filter(|_| site.serving.is_none()) else {
             return Ok(());
         };
-        let acceptor = self.ca.as_ref().filter(|_| tls).map(PrivateCa::acceptor);
+        let kind = self.shared.controller.options.certificate;
+        let acceptor = self.ca.as_ref().filter(|_| tls).map(|ca| ca.acceptor(kind));
         let connections = Arc::clone(&site.connections);
         let binding = WireListener::bind(site.port, acceptor, connections);
         let listener = apart(|| runtime.block_on(binding))?;

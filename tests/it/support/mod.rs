@@ -1,6 +1,8 @@
 //! Starting the binary and looking at what it left behind.
 
 pub mod after;
+mod scene;
+pub mod traces;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,6 +17,8 @@ use garm_sim::{Instance, RunnerScript};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, geteuid};
 use tempfile::TempDir;
+
+pub use scene::*;
 
 /// Longer than anything takes; a test that needs it has failed.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -114,6 +118,8 @@ impl Boot {
             .env("GARM_STATE_DIR", state.to_str().unwrap())
             .env("GARM_RUNTIME_DIR", runtime.to_str().unwrap())
             .env("GARM_STOP_GRACE", "5s")
+            // The machine that runs the tests keeps its own idea of whom to trust.
+            .env("GARM_SYSTEM_CA", "false")
     }
 
     /// As root, dropping to `runner`.
@@ -154,6 +160,13 @@ impl Boot {
         self
     }
 
+    /// As root, in a mount namespace of its own that `script` (of sh) prepares; it ends with `"$@"`.
+    pub fn in_namespace(mut self, script: &str) -> Self {
+        self = self.as_root();
+        self.through = ["unshare", "-m", "sh", "-ec", script, "sh"].map(OsString::from).into();
+        self
+    }
+
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.insert(name.into(), value.into());
         self
@@ -181,10 +194,16 @@ impl Boot {
     }
 
     pub fn spawn(self) -> Running {
+        self.spawn_as(|_| {})
+    }
+
+    /// Starts the command after a last change to it.
+    fn spawn_as(self, change: impl FnOnce(&mut Command)) -> Running {
         let output = |name| File::create(self.path(name)).unwrap();
-        let (stdout, stderr) = (output("stdout"), output("stderr"));
         let mut command = self.command();
-        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        command.stdin(Stdio::null());
+        change(&mut command);
+        command.stdout(output("stdout")).stderr(output("stderr"));
         let child = command.spawn().unwrap();
         let child = Started { child, dir: self.dir.path().to_owned() };
         Running { child, dir: self.dir }
@@ -266,9 +285,11 @@ impl Running {
                 let (stdout, stderr) = (self.stdout(), self.stderr());
                 return Ended { dir: self.dir, code, stdout, stderr };
             }
-            if Instant::now() > until {
-                panic!("it did not end within {limit:?}; stderr:\n{}", self.stderr());
-            }
+            assert!(
+                Instant::now() <= until,
+                "it did not end within {limit:?}; stderr:\n{}",
+                self.stderr()
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
     }

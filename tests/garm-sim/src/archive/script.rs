@@ -121,6 +121,11 @@ keys! {
     config_stderr: text;
     /// `configure`: what it says on stdout.
     config_stdout: text;
+    /// `configure`: so many lines on stdout before anything else.
+    config_flood_lines: number;
+    /// `configure`: leaves so many processes in its group that ignore SIGINT and SIGTERM and keep
+    /// its output open.
+    config_children: number;
     /// `configure`: never ends (signals end it).
     config_hang: flag;
     /// `configure`: never ends and ignores SIGINT and SIGTERM.

@@ -133,6 +133,16 @@ pub fn configure(home: &Home, script: &Script, nth: u32, words: &[String]) -> i3
         return 1;
     }
     say(&mut io::stdout(), script.bytes("config_stdout"));
+    for line in 0..script.number("config_flood_lines").unwrap_or(0) {
+        println!("config.sh: line {line} of many that nobody will ever read");
+    }
+    for _ in 0..script.number("config_children").unwrap_or(0) {
+        // They keep the output open, as a daemon does that somebody forgot to detach.
+        system::spawn(|| {
+            system::ignore_signals();
+            std::thread::sleep(Duration::from_secs(3600));
+        });
+    }
     if let Some(code) = linger(home, script, "config") {
         return code;
     }

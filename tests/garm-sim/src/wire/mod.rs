@@ -9,4 +9,5 @@ pub(crate) mod fault;
 pub(crate) mod io;
 pub(crate) mod listener;
 pub(crate) mod shape;
+pub(crate) mod storm;
 pub(crate) mod tls;

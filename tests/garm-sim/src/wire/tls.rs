@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
+    date_time_ymd,
 };
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::TlsAcceptor;
+
+use crate::options::ServerCertificate;
 
 /// A certificate authority that no trust store knows.
 pub struct PrivateCa {
@@ -38,10 +41,19 @@ impl PrivateCa {
         self.issuer.pem()
     }
 
-    /// A TLS server for `127.0.0.1` and `localhost`, HTTP/1.1 only.
-    pub(crate) fn acceptor(&self) -> TlsAcceptor {
-        let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
-        let mut params = CertificateParams::new(names).expect("both names are plain ASCII");
+    /// A TLS server for loopback, `localhost` and `garm.example`, HTTP/1.1 only.
+    pub(crate) fn acceptor(&self, kind: ServerCertificate) -> TlsAcceptor {
+        let names: &[&str] = match kind {
+            ServerCertificate::WrongName => &["other.example"],
+            _ => &["127.0.0.1", "::1", "localhost", "garm.example"],
+        };
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("the names are plain ASCII");
+        match kind {
+            ServerCertificate::Expired => params.not_after = date_time_ymd(2021, 1, 1),
+            ServerCertificate::NotYetValid => params.not_before = date_time_ymd(2090, 1, 1),
+            _ => {}
+        }
         params.distinguished_name.push(DnType::CommonName, "garm-sim");
         let key = KeyPair::generate().expect("ring makes P-256 keys");
         let certificate = params.signed_by(&key, &self.issuer).expect("the authority may sign");
