@@ -233,7 +233,7 @@ fn stuck_boots() -> Vec<Stuck> {
         },
         Stuck {
             fault: Some(
-                Fault::new(Endpoint::Download).kind(FaultKind::SlowBody { bytes_per_sec: 20_000 }),
+                Fault::new(Endpoint::Download).kind(FaultKind::SlowBody { bytes_per_sec: 120_000 }),
             ),
             there: |running, sim| {
                 wait_for_call(running, sim, Endpoint::Download);

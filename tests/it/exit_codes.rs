@@ -11,8 +11,8 @@ use garm_sim::{
 use nix::sys::signal::Signal;
 
 use crate::support::after::{
-    Scene, assert_failed_once, assert_nothing_left, posted, registration_files, statuses,
-    wait_for_start,
+    Scene, assert_failed_once, assert_nothing_left, end_the_idle_listener, posted,
+    registration_files, statuses, wait_for_start,
 };
 use crate::support::{Boot, Ended, Running, Who, one_job, own_all};
 
@@ -139,7 +139,17 @@ fn cases() -> Vec<Case> {
             boot: |boot| boot.arg("--ready-timeout").arg("300ms"),
             ..case(NotReady, Failed("start", "did not listen in time"))
         },
-        Case { archive: scripted(script().exit_after(Duration::ZERO)), ..case(NoJob, Idle) },
+        Case { archive: scripted(script()), meanwhile: end_the_idle_listener, ..case(NoJob, Idle) },
+        Case {
+            archive: scripted(script().signal_exit_code(5)),
+            meanwhile: end_the_idle_listener,
+            ..case(RegistrationGone, Idle)
+        },
+        Case {
+            archive: scripted(script().signal_exit_code(7)),
+            meanwhile: end_the_idle_listener,
+            ..case(VersionRefused, Idle)
+        },
         Case {
             archive: stillborn(script().exit_code(5)),
             ..case(RegistrationGone, Failed("start", "ended with code 5"))

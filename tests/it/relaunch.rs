@@ -14,10 +14,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::support::after::{
-    Scene, assert_nothing_left, posted, processes_under, registration_files, wait, wait_for_note,
-    wait_for_status,
+    Scene, assert_nothing_left, end_the_idle_listener, posted, processes_under, registration_files,
+    wait, wait_for_note, wait_for_status,
 };
 use crate::support::{Boot, Ended, LONG, one_job};
+
+const FOR_EVER: Duration = Duration::from_secs(3600);
 
 fn sim(script: RunnerScript) -> (Sim, Instance) {
     let sim =
@@ -30,79 +32,99 @@ fn exits(runs: &[RunnerStart]) -> Vec<Option<i32>> {
     runs.iter().map(|run| run.exit).collect()
 }
 
-/// Script, exit codes of the Listener's starts, exit code of ours, whether GARM was told `idle`.
-type Life = (RunnerScript, Vec<i32>, i32, bool);
+/// What becomes of a runner.
+struct Life {
+    script: RunnerScript,
+    /// Whether its first process is ended as soon as GARM knows that it is idle.
+    cut_short: bool,
+    /// The exit codes of its processes.
+    exits: Vec<i32>,
+    code: i32,
+    /// Whether GARM hears `idle`; `failed` if not.
+    idle: bool,
+}
+
+fn life(script: RunnerScript, exits: &[i32], code: i32) -> Life {
+    Life { script, cut_short: false, exits: exits.to_vec(), code, idle: true }
+}
+
+/// Its first process ends with that code while it is idle.
+fn cut_short(script: RunnerScript, exits: &[i32], code: i32) -> Life {
+    let first = RunnerScript::new().signal_exit_code(exits[0].into()).job_after(FOR_EVER);
+    Life { cut_short: true, ..life(script.on_start(1, &first), exits, code) }
+}
+
+/// No process of it ever listens.
+fn stillborn(script: RunnerScript, exit: i32, code: i32) -> Life {
+    Life { idle: false, ..life(script.exit_codes(exit.to_string()), &[exit], code) }
+}
 
 fn lives() -> Vec<Life> {
+    const VERSION: &str = "Runner version v2.285.0 is deprecated and cannot receive messages.\n";
+    const CONFLICT: &str = "A session for this runner already exists.\n";
     let script = RunnerScript::new;
-    let once = |nth: &RunnerScript| one_job().on_start(1, nth);
-    let at_once = || script().exit_after(Duration::ZERO);
-    let update = Duration::from_millis(400);
+    let updating = |code| {
+        let update = one_job().update(Duration::from_millis(400));
+        update.on_start(1, &RunnerScript::new().exit_code(code))
+    };
     vec![
         // 2 before a job is retryable, whether the runner has listened or not.
-        (one_job().exit_codes("2,0"), vec![2, 0], 0, true),
-        (once(&at_once().exit_code(2)), vec![2, 0], 0, true),
+        life(one_job().exit_codes("2,0"), &[2, 0], 0),
+        cut_short(one_job(), &[2, 0], 0),
         // 2 after a job is the end, for an ephemeral runner is unknown to the forge then.
-        (one_job().exit_code(2), vec![2], 0, true),
-        (one_job().exit_code(2).keep_files(), vec![2], 0, true),
-        (one_job().exit_code(2).no_result().forget_registration(), vec![2], 30, true),
-        (one_job().exit_code(2).no_result().keep_files(), vec![2], 30, true),
+        life(one_job().exit_code(2), &[2], 0),
+        life(one_job().exit_code(2).keep_files(), &[2], 0),
+        life(one_job().exit_code(2).no_result().forget_registration(), &[2], 30),
+        life(one_job().exit_code(2).no_result().keep_files(), &[2], 30),
         // 3 and 4: the updater takes `bin` away and puts it back.
-        (one_job().update(update).on_start(1, &script().exit_code(3)), vec![3, 0], 0, true),
-        (one_job().update(update).on_start(1, &script().exit_code(4)), vec![4, 0], 0, true),
+        life(updating(3), &[3, 0], 0),
+        life(updating(4), &[4, 0], 0),
         // 6: its configuration was refreshed.
-        (once(&at_once().exit_code(6)), vec![6, 0], 0, true),
-        (one_job().exit_codes("6,6,0"), vec![6, 6, 0], 0, true),
+        cut_short(one_job(), &[6, 0], 0),
+        life(one_job().exit_codes("6,6,0"), &[6, 6, 0], 0),
         // Everything else is the end.
-        (at_once(), vec![0], 30, true),
-        (at_once().exit_code(1), vec![1], 30, true),
-        (at_once().exit_code(5), vec![5], 31, true),
-        (at_once().exit_code(7), vec![7], 32, true),
-        (script().exit_codes("1"), vec![1], 23, false),
-        (script().exit_codes("5"), vec![5], 31, false),
-        (script().exit_codes("7"), vec![7], 32, false),
+        cut_short(script(), &[0], 30),
+        cut_short(script(), &[1], 30),
+        cut_short(script(), &[5], 31),
+        cut_short(script(), &[7], 32),
+        stillborn(script(), 1, 23),
+        stillborn(script(), 5, 31),
+        stillborn(script(), 7, 32),
         // What it says counts where the code does not tell.
-        (
-            script()
-                .exit_codes("1")
-                .stderr("Runner version v2.285.0 is deprecated and cannot receive messages.\n"),
-            vec![1],
-            32,
-            false,
-        ),
-        (
-            script().exit_codes("1").stderr("A session for this runner already exists.\n"),
-            vec![1],
-            31,
-            false,
-        ),
+        stillborn(script().stderr(VERSION), 1, 32),
+        stillborn(script().stderr(CONFLICT), 1, 31),
         // A job that went wrong was run all the same.
-        (one_job().job_result("Failed"), vec![0], 0, true),
-        (one_job().job_result("Canceled").exit_code(1), vec![1], 0, true),
+        life(one_job().job_result("Failed"), &[0], 0),
+        life(one_job().job_result("Canceled").exit_code(1), &[1], 0),
     ]
 }
 
 #[test]
 fn the_runner_is_started_again_only_where_its_exit_code_asks_for_it() {
     std::thread::scope(|scope| {
-        let running: Vec<_> =
-            lives().into_iter().map(|life| scope.spawn(|| lives_so(life))).collect();
-        let failed = running.into_iter().filter_map(|case| case.join().err()).count();
+        let cases: Vec<_> = lives().into_iter().map(|life| scope.spawn(|| life.is_led())).collect();
+        let failed = cases.into_iter().filter_map(|case| case.join().err()).count();
         assert_eq!(failed, 0, "cases failed; each said why above");
     });
 }
 
-fn lives_so((script, starts, code, idle): Life) {
-    let said = format!("{script:?}");
-    let (sim, instance) = sim(script);
-    let ended = Boot::of(&instance).run();
-    let scene = Scene(&sim, &ended);
-    let runs = runner_runs(&ended.home());
-    let expected: Vec<_> = starts.into_iter().map(Some).collect();
-    assert_eq!((exits(&runs), ended.code), (expected, code), "{said}{scene}");
-    let (idles, failures) = (posted(&sim, "idle"), posted(&sim, "failed"));
-    assert_eq!((idles, failures), (usize::from(idle), usize::from(!idle)), "{said}{scene}");
-    assert_nothing_left(&sim, &ended);
+impl Life {
+    fn is_led(self) {
+        let said = format!("{:?}", self.script);
+        let (sim, instance) = sim(self.script);
+        let running = Boot::of(&instance).spawn();
+        if self.cut_short {
+            end_the_idle_listener(&running, &sim);
+        }
+        let ended = running.wait(LONG);
+        let scene = Scene(&sim, &ended);
+        let runs = runner_runs(&ended.home());
+        let expected: Vec<_> = self.exits.into_iter().map(Some).collect();
+        assert_eq!((exits(&runs), ended.code), (expected, self.code), "{said}{scene}");
+        let told = (posted(&sim, "idle"), posted(&sim, "failed"));
+        assert_eq!(told, (usize::from(self.idle), usize::from(!self.idle)), "{said}{scene}");
+        assert_nothing_left(&sim, &ended);
+    }
 }
 
 #[test]
@@ -113,9 +135,7 @@ fn a_runner_whose_registration_is_gone_is_not_started_again() {
     for name in registration_files(&running.home()) {
         fs::remove_file(running.home().join(name)).unwrap();
     }
-    // Not our signal, so it is no reason for us to leave.
-    let listener = runner_runs(&running.home())[0].pid;
-    kill(Pid::from_raw(listener), Signal::SIGINT).unwrap();
+    end_the_idle_listener(&running, &sim);
     let ended = running.wait(LONG);
     let runs = runner_runs(&ended.home());
     assert_eq!((exits(&runs), ended.code), (vec![Some(2)], 31), "{}", Scene(&sim, &ended));
@@ -220,9 +240,8 @@ fn an_agent_that_was_killed_in_the_middle_of_a_download_begins_anew() {
 #[test]
 fn an_agent_that_was_killed_after_idle_or_with_a_job_does_not_start_a_runner_again() {
     for at_work in [false, true] {
-        let length = Duration::from_secs(3600);
         let (sim, instance) = sim(if at_work {
-            RunnerScript::one_job(Duration::ZERO, length)
+            RunnerScript::one_job(Duration::ZERO, FOR_EVER)
         } else {
             RunnerScript::new()
         });

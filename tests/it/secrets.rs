@@ -72,7 +72,7 @@ fn watch_arguments(secrets: &Secrets, done: &AtomicBool) {
             let line = fs::read(pid.path().join("cmdline")).unwrap_or_default();
             assert!(!secrets.is_in(&line), "a secret is in an argument list");
         }
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

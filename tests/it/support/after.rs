@@ -4,8 +4,10 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use garm_sim::archive::runner_starts;
+use garm_sim::archive::{runner_runs, runner_starts};
 use garm_sim::{Call, Endpoint, Sim};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::{Ended, Running};
 
@@ -134,6 +136,13 @@ pub fn wait_for_status(running: &Running, sim: &Sim, status: &str) {
     wait(running, sim, &format!("`{status}` is posted"), || {
         statuses(sim).iter().any(|(posted, call)| posted == status && call.status.is_some())
     });
+}
+
+/// Sends SIGINT to the Listener itself, when GARM knows that it is idle. Nobody has asked us to leave.
+pub fn end_the_idle_listener(running: &Running, sim: &Sim) {
+    wait_for_status(running, sim, "idle");
+    let listener = runner_runs(&running.home())[0].pid;
+    kill(Pid::from_raw(listener), Signal::SIGINT).unwrap();
 }
 
 /// Waits until a fake Listener was started with `subcommand`.
