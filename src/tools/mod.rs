@@ -6,7 +6,7 @@
 //! becomes the home only when it is whole; a home without a proof of that is looked at closely by
 //! [`locate`].
 //!
-//! Everything here blocks, and belongs on the blocking pool, but for [`dependencies::install`].
+//! Everything here blocks, and belongs on the blocking pool, but for [`dependencies::Installer::install`].
 
 pub mod copy;
 pub mod dependencies;

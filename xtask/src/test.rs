@@ -34,7 +34,7 @@ pub(crate) fn run() -> Result<()> {
     shell::run(
         shell::cargo()
             .args(["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"])
-            .env("RUSTDOCFLAGS", "-D warnings"),
+            .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links"),
     )
 }
 
