@@ -42,10 +42,14 @@ pub struct Config {
     pub downloads: Vec<Url>,
     pub sha256: Option<String>,
     pub command: Option<Vec<String>>,
+    /// How long a Docker is waited for before the runner is started; `None`: it is not.
+    pub wait_for_docker: Option<Duration>,
+    pub update_ca_certs: bool,
     pub registration: Wishes,
     pub jit: Jit,
     pub bootstrap: Option<Bootstrap>,
     pub times: Times,
+    pub on_exit: OnExit,
     pub dirs: Dirs,
     pub environment: Environment,
 }
@@ -82,6 +86,40 @@ pub struct Times {
     /// `None`: as long as the platform lets us.
     pub drain_timeout: Option<Duration>,
     pub stop_grace: Duration,
+    /// From "Listening" (again) to a job; then the runner is drained.
+    pub idle_limit: Option<Duration>,
+    /// From a job's first line; then it is stopped.
+    pub job_limit: Option<Duration>,
+    /// From the runner's first start; then it is drained.
+    pub lifetime: Option<Duration>,
+    /// How long GARM or the forge may have forgotten an idle runner; then it is drained.
+    pub orphan_limit: Option<Duration>,
+}
+
+/// What becomes of the instance when we have ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnExit {
+    pub action: Action,
+    pub when: When,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    None,
+    Poweroff,
+    Reboot,
+    /// A program, by its absolute path, and its arguments.
+    Command(Vec<String>),
+}
+
+/// After which ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    Always,
+    /// Exit code 0.
+    Success,
+    /// Any other.
+    Failure,
 }
 
 /// Our own folders, the one to take first; the others only where nobody named one.

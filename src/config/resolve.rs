@@ -9,7 +9,10 @@ use url::Url;
 use super::access::access;
 use super::parse::{boolean, duration, parse_boolean, parse_http_url, read, value};
 use super::settings::{self, Setting};
-use super::{Bootstrap, Config, ConfigError, Dirs, Found, Jit, Layers, Origin, Times, Wishes};
+use super::{
+    Action, Bootstrap, Config, ConfigError, Dirs, Found, Jit, Layers, OnExit, Origin, Times, When,
+    Wishes,
+};
 use crate::garm::Claims;
 use crate::host::users::Account;
 use crate::http::{ProxySettings, Store, Trust};
@@ -56,9 +59,12 @@ impl Config {
             command: layers
                 .find(&settings::COMMAND)
                 .map(|found| found.value().split_whitespace().map(str::to_owned).collect()),
+            wait_for_docker: wait_for_docker(layers)?,
+            update_ca_certs: boolean(layers, &settings::UPDATE_CA_CERTS)?.unwrap_or(false),
             registration: wishes(layers)?,
             jit: jit(layers, bootstrap.as_ref())?,
             times: times(layers, &access.claims)?,
+            on_exit: on_exit(layers)?,
             dirs: dirs(layers, &current),
             environment: layers.env.clone(),
             switch_to: (user.uid != current.uid).then(|| user.clone()),
@@ -218,7 +224,42 @@ fn times(layers: &Layers, claims: &Claims) -> Result<Times, ConfigError> {
         ready_timeout: duration(layers, &settings::READY_TIMEOUT)?.unwrap_or(READY_TIMEOUT),
         drain_timeout: duration(layers, &settings::DRAIN_TIMEOUT)?,
         stop_grace: duration(layers, &settings::STOP_GRACE)?.unwrap_or(STOP_GRACE),
+        idle_limit: duration(layers, &settings::IDLE_LIMIT)?,
+        job_limit: duration(layers, &settings::JOB_LIMIT)?,
+        lifetime: duration(layers, &settings::LIFETIME)?,
+        orphan_limit: duration(layers, &settings::ORPHAN_LIMIT)?,
     })
+}
+
+/// The runner's own name for it gives a bare number of seconds.
+fn wait_for_docker(layers: &Layers) -> Result<Option<Duration>, ConfigError> {
+    let expected = "a duration such as 90s or 5m, or a number of seconds";
+    let wait = read(layers, &settings::WAIT_FOR_DOCKER, expected, |text| {
+        let seconds = text.parse().map(Duration::from_secs);
+        seconds.ok().or_else(|| humantime::parse_duration(text).ok())
+    })?;
+    Ok(wait.filter(|wait| !wait.is_zero()))
+}
+
+/// What is done at the very end, and after which ends.
+fn on_exit(layers: &Layers) -> Result<OnExit, ConfigError> {
+    let expected = "none, poweroff, reboot or a command that begins with /";
+    let action = read(layers, &settings::ON_EXIT, expected, |text| match text {
+        "none" => Some(Action::None),
+        "poweroff" => Some(Action::Poweroff),
+        "reboot" => Some(Action::Reboot),
+        command => command
+            .starts_with('/')
+            .then(|| Action::Command(command.split_whitespace().map(str::to_owned).collect())),
+    })?;
+    let expected = "one of always, success, failure";
+    let when = read(layers, &settings::ON_EXIT_WHEN, expected, |text| match text {
+        "always" => Some(When::Always),
+        "success" => Some(When::Success),
+        "failure" => Some(When::Failure),
+        _ => None,
+    })?;
+    Ok(OnExit { action: action.unwrap_or(Action::None), when: when.unwrap_or(When::Always) })
 }
 
 /// Our folders. Where nobody named one and the usual place cannot be used (no home, a read-only root),

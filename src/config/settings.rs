@@ -87,6 +87,12 @@ settings! {
             "from metadata" "SHA-256 of the download"
         COMMAND Value "command" "COMMAND" ["GARM_RUNNER_COMMAND"]
             "bin/Runner.Listener run" "Start command in the home, words separated by spaces"
+        WAIT_FOR_DOCKER Value "wait-for-docker" "DURATION"
+            ["GARM_WAIT_FOR_DOCKER" "RUNNER_WAIT_FOR_DOCKER_IN_SECONDS"]
+            "not waited for" "Longest wait for a Docker that answers, before the runner is started"
+        UPDATE_CA_CERTS Switch "update-ca-certs" "BOOL"
+            ["GARM_UPDATE_CA_CERTS" "RUNNER_UPDATE_CA_CERTS"]
+            "false" "Run update-ca-certificates before the runner is started"
     }
     "Registration" {
         URL Value "url" "URL" ["GARM_RUNNER_URL"]
@@ -129,6 +135,20 @@ settings! {
             "none" "Longest wait for a running job after the first SIGTERM"
         STOP_GRACE Value "stop-grace" "DURATION" ["GARM_STOP_GRACE"]
             "30s" "Time between SIGINT, SIGTERM and SIGKILL when the runner is stopped"
+        IDLE_LIMIT Value "idle-limit" "DURATION" ["GARM_IDLE_LIMIT"]
+            "none" "Longest time that an idle runner waits for a job"
+        JOB_LIMIT Value "job-limit" "DURATION" ["GARM_JOB_LIMIT"]
+            "none" "Longest time that a job may take; it is stopped then"
+        LIFETIME Value "lifetime" "DURATION" ["GARM_LIFETIME"]
+            "none" "Longest life of the runner; then it is drained, and a running job is finished"
+        ORPHAN_LIMIT Value "orphan-limit" "DURATION" ["GARM_ORPHAN_LIMIT"]
+            "none" "Longest time that an idle runner stays which GARM or the forge has forgotten"
+    }
+    "End" {
+        ON_EXIT Value "on-exit" "ACTION" ["GARM_ON_EXIT"]
+            "none" "At the very end: none, poweroff, reboot, or a command that begins with /"
+        ON_EXIT_WHEN Value "on-exit-when" "WHEN" ["GARM_ON_EXIT_WHEN"]
+            "always" "always, success (exit code 0) or failure (any other)"
     }
     "Host" {
         STATE_DIR Value "state-dir" "PATH" ["GARM_STATE_DIR"]
