@@ -24,6 +24,7 @@ mod bad_input;
 mod boot;
 mod certificates;
 mod configure;
+mod containers;
 mod crash;
 mod discover;
 mod drain;
