@@ -7,6 +7,9 @@ use nix::sys::signal::Signal;
 
 use crate::support::after::{statuses, wait};
 
+/// What the Listener says then (actions/runner, `MessageListener`).
+const DELETED: &str = "Failed to create a session. The runner registration has been deleted from the server, \
+    please re-configure.\n";
 const SECOND: Duration = Duration::from_secs(1);
 
 /// GARM deletes the record; the next call is refused.
@@ -30,8 +33,8 @@ pub(super) fn rows() -> Vec<Row> {
         Row { script: |s| s.job(SECOND), ..row(Busy, "GARM forgets the instance, or loses its database", "nothing is noticed, and nothing done: the job is finished", delete) },
         Row { script: |s| s.job(SECOND), ..row(Busy, "GARM goes down and stays down", "the job is finished", |s| s.sim.garm_down()) },
         Row {
-            script: |s| s.signal_exit_code(1),
-            ..row(Idle, "the runner is removed at the forge: the Listener ends with code 1", "that was it", |s| {
+            script: |s| s.stderr(DELETED).signal_exit_code(1),
+            ..row(Idle, "the runner is removed at the forge: the Listener says so, and ends with code 1", "it is not started again", |s| {
                 s.instance.delete();
                 s.signal_listener(Signal::SIGINT);
             })
