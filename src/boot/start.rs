@@ -13,7 +13,7 @@ use crate::host::process::Program;
 use crate::http::Patience;
 use crate::state;
 use crate::supervise::environment::{self, Sources};
-use crate::supervise::{Launch, Relaunch};
+use crate::supervise::{Launch, Limits, Relaunch};
 use crate::tools::dependencies::{Installed, Installer, Search, names};
 
 /// .NET's own switch for running without libicu.
@@ -71,6 +71,11 @@ pub(super) fn launch(config: &Config, defaults: &Variables) -> Launch {
         dialect: Dialect::GitHub,
         drain_timeout: config.times.drain_timeout,
         stop_grace: config.times.stop_grace,
+        limits: Limits {
+            idle: config.times.idle_limit,
+            job: config.times.job_limit,
+            lifetime: config.times.lifetime,
+        },
         relaunch,
     }
 }

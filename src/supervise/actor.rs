@@ -116,9 +116,11 @@ impl Actor {
         let mut output_open = true;
         loop {
             let until = self.record.leave.until();
+            let limit = self.next_limit();
             tokio::select! {
                 status = child.wait() => return status,
                 Some(order) = self.orders.recv() => self.obey(order, *group),
+                order = at(limit) => self.obey(order, *group),
                 () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {
                     self.time_passed(*group);
                 }
@@ -128,6 +130,11 @@ impl Actor {
                 },
             }
         }
+    }
+
+    fn next_limit(&self) -> Option<(Instant, Order)> {
+        let Record { clock, progress, asked, .. } = &self.record;
+        clock.next(self.launch.limits, progress, *asked)
     }
 
     fn obey(&mut self, order: Order, group: Group) {
@@ -284,6 +291,13 @@ impl Actor {
             changed
         });
     }
+}
+
+/// The order, when it is due; never without one.
+async fn at(due: Option<(Instant, Order)>) -> Order {
+    let Some((at, order)) = due else { return std::future::pending().await };
+    sleep_until(at).await;
+    order
 }
 
 fn how(status: io::Result<ExitStatus>) -> How {

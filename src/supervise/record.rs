@@ -5,6 +5,7 @@ use tokio::time::Instant;
 
 use super::end::{End, How, Job};
 use super::leave::{Leave, Times, Work};
+use super::limits::Clock;
 use super::progress::Progress;
 use super::{Launch, Order, State, ends};
 use crate::forge::{Cause, Event};
@@ -17,6 +18,7 @@ pub(super) struct Record {
     /// The strongest order to leave.
     pub(super) asked: Option<Order>,
     pub(super) starts: u32,
+    pub(super) clock: Clock,
     was_listening: bool,
     /// What the present process has printed.
     tail: Tail,
@@ -25,6 +27,7 @@ pub(super) struct Record {
 impl Record {
     pub(super) fn started(&mut self) {
         self.starts += 1;
+        self.clock.started(Instant::now());
         self.tail = Tail::default();
     }
 
@@ -41,6 +44,7 @@ impl Record {
             Progress::Finished { .. } => self.leave.job_completed(times, now),
             Progress::Starting | Progress::Listening => self.leave,
         };
+        self.clock.progressed(&progress, now);
         self.progress = progress;
         self.was_listening |= self.progress == Progress::Listening;
         true

@@ -31,6 +31,7 @@ mod exit_codes;
 mod fetch;
 mod field_reports;
 mod lifecycle;
+mod limits;
 mod matrix;
 mod network;
 mod pid1;

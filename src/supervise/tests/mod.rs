@@ -69,6 +69,7 @@ impl Home {
             dialect: Dialect::GitHub,
             drain_timeout: None,
             stop_grace: LONG,
+            limits: Limits::default(),
             relaunch: Some(Relaunch {
                 limit: 2,
                 pause: Duration::from_millis(10),
