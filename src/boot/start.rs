@@ -76,6 +76,7 @@ pub(super) fn launch(config: &Config, defaults: &Variables) -> Launch {
             job: config.times.job_limit,
             lifetime: config.times.lifetime,
         },
+        ghost_limit: config.times.orphan_limit,
         relaunch,
     }
 }

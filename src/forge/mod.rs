@@ -78,6 +78,27 @@ impl Dialect {
         }
     }
 
+    /// The folder in the runner's home that holds its own logs.
+    pub fn diag_folder(self) -> &'static str {
+        match self {
+            Self::GitHub => github::diag::FOLDER,
+        }
+    }
+
+    /// Whether a file of that folder is the log of a runner (and not of a job).
+    pub fn is_diag_log(self, name: &str) -> bool {
+        match self {
+            Self::GitHub => github::diag::is_log(name),
+        }
+    }
+
+    /// Whether `line` of that log says that the runner has lost its job, and its registration with it.
+    pub fn has_lost_its_job(self, line: &str) -> bool {
+        match self {
+            Self::GitHub => github::diag::has_lost_its_job(line),
+        }
+    }
+
     /// The files in the runner's home without which it cannot be started (again).
     pub fn registration_files(self) -> &'static [&'static str] {
         match self {

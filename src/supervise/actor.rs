@@ -10,14 +10,17 @@ use tokio::process::Child;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::diag::Diag;
 use super::end::How;
 use super::ends::{self, Verdict};
 use super::forward::Forwarder;
+use super::ghost::Watch;
 use super::leave::{Action, Leave, Times, Work};
 use super::output::{Lines, Output, Source};
 use super::progress::Progress;
 use super::record::Record;
 use super::{Launch, Manner, Order, State, Why, update};
+use crate::exit::Exit;
 use crate::host::process::{Group, ProcessError};
 use crate::secret::redact;
 
@@ -33,6 +36,8 @@ pub(super) struct Actor {
     state: watch::Sender<State>,
     forward: Forwarder,
     record: Record,
+    diag: Diag,
+    ghost: Watch,
     /// Until when a start that fails is put down to an updater that is still at the files.
     unsettled_until: Option<Instant>,
 }
@@ -52,7 +57,9 @@ impl Actor {
         state: watch::Sender<State>,
         forward: Forwarder,
     ) -> Self {
-        Self { launch, orders, state, forward, record: Record::default(), unsettled_until: None }
+        let (diag, ghost) = (Diag::of(&launch), Watch::new(launch.ghost_limit));
+        let record = Record::default();
+        Self { launch, orders, state, forward, record, diag, ghost, unsettled_until: None }
     }
 
     pub(super) async fn run(mut self) {
@@ -62,8 +69,14 @@ impl Actor {
         while let Ok(order) = self.orders.try_recv() {
             self.record.note(order);
         }
-        let end = self.record.end(how, &self.launch);
+        let mut end = self.record.end(how, &self.launch);
         tracing::info!(starts = end.starts, "{}", end.summary());
+        if end.exit() != Exit::Done {
+            end.log = self.diag.last_lines();
+            if !end.log.is_empty() {
+                tracing::warn!("the runner's own log ends with:\n{}", end.log);
+            }
+        }
         self.forward.finish(FLUSH).await;
         self.state.send_replace(State::Ended(Box::new(end)));
     }
@@ -104,6 +117,8 @@ impl Actor {
     }
 
     fn start(&mut self) -> Result<Runner, ProcessError> {
+        self.diag.starts();
+        self.ghost.starts();
         let mut child = self.launch.program.spawn()?;
         self.record.started();
         tracing::info!(pid = child.id(), "the runner is started");
@@ -121,6 +136,11 @@ impl Actor {
                 status = child.wait() => return status,
                 Some(order) = self.orders.recv() => self.obey(order, *group),
                 order = at(limit) => self.obey(order, *group),
+                () = self.ghost.due(&self.record.progress), if self.record.asked.is_none() => {
+                    if let Some(order) = self.ghost.look(&mut self.diag) {
+                        self.obey(order, *group);
+                    }
+                }
                 () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {
                     self.time_passed(*group);
                 }

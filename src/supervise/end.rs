@@ -39,6 +39,8 @@ pub struct End {
     pub cause: Option<Cause>,
     /// The beginning and end of what its last process printed: readable, without secrets.
     pub last_words: String,
+    /// The last lines of its own log, where it has ended badly: readable, without secrets.
+    pub log: String,
     /// How often it was started.
     pub starts: u32,
 }
@@ -53,6 +55,7 @@ impl End {
             asked: None,
             cause: None,
             last_words: String::new(),
+            log: String::new(),
             starts: 0,
         }
     }
@@ -93,6 +96,7 @@ impl End {
             Why::Lifetime => ", stopped by the lifetime limit",
             Why::DrainTimeout => ", stopped by the drain timeout",
             Why::Forgotten => ", stopped because GARM has forgotten this instance",
+            Why::Ghost => ", stopped because it had lost its job, and the forge its registration",
             Why::BootFailed => ", stopped because the boot has failed",
         });
         format!("{how}{cause}{asked}; {job}")
@@ -107,6 +111,7 @@ impl End {
             Why::NotReady => Exit::NotReady,
             Why::BootFailed => Exit::Stopped,
             Why::Forgotten => Exit::Superseded,
+            Why::Ghost => Exit::RegistrationGone,
             Why::IdleLimit | Why::JobLimit | Why::Lifetime => Exit::LimitPassed,
             Why::Asked | Why::DrainTimeout => match (&self.job, result) {
                 (None, _) if self.was_listening => Exit::Done,
@@ -264,6 +269,7 @@ mod tests {
             ),
             (End { asked: Some(asked(Drain, Why::Lifetime)), ..ok() }, Exit::LimitPassed),
             (End { asked: Some(asked(Drain, Why::Forgotten)), ..ok() }, Exit::Superseded),
+            (End { asked: Some(asked(Drain, Why::Ghost)), ..ok() }, Exit::RegistrationGone),
             (
                 End { asked: Some(asked(Stop, Why::NotReady)), was_listening: false, ..killed() },
                 Exit::NotReady,

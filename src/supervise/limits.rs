@@ -85,8 +85,8 @@ mod tests {
         Progress::Running { name: "build".to_owned() }
     }
 
-    fn asked(manner: Manner) -> Option<Order> {
-        Some(Order { manner, why: Why::Asked })
+    fn asked(manner: Manner) -> Order {
+        Order { manner, why: Why::Asked }
     }
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
         let mut clock = Clock::default();
         clock.started(now);
         clock.progressed(&running(), now);
-        let why = |asked| clock.next(LIMITS, &running(), asked).map(|(_, order)| order.why);
+        let why = |asked| clock.next(LIMITS, &running(), Some(asked)).map(|(_, order)| order.why);
         assert_eq!(why(asked(Manner::Drain)), Some(Why::JobLimit));
         assert_eq!(why(asked(Manner::Stop)), None);
     }

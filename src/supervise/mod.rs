@@ -20,10 +20,12 @@
 //! runner came to be on disk.
 
 mod actor;
+mod diag;
 mod end;
 mod ends;
 pub mod environment;
 mod forward;
+mod ghost;
 mod leave;
 mod limits;
 pub mod output;
@@ -58,6 +60,8 @@ pub struct Launch {
     /// How long the runner may take to leave after SIGINT.
     pub stop_grace: Duration,
     pub limits: Limits,
+    /// How long a runner may listen on that the forge has forgotten; `None`: that is not looked for.
+    pub ghost_limit: Option<Duration>,
     /// `None`: every end is the end. For a command of the user's own, whose exit codes mean nothing
     /// to us.
     pub relaunch: Option<Relaunch>,
@@ -106,6 +110,8 @@ pub enum Why {
     DrainTimeout,
     /// GARM does not know this instance any more.
     Forgotten,
+    /// The forge gave its job to nobody or to another runner, and took its registration away.
+    Ghost,
     /// The boot failed beside it.
     BootFailed,
 }

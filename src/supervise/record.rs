@@ -92,6 +92,7 @@ impl Record {
             asked: self.asked,
             cause,
             last_words,
+            log: String::new(),
             starts: self.starts,
         }
     }

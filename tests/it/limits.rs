@@ -64,7 +64,7 @@ fn a_job_that_comes_just_as_the_idle_limit_passes_is_finished() {
 
 #[test]
 fn a_job_is_stopped_when_the_job_limit_has_passed() {
-    let script = RunnerScript::one_job(Duration::ZERO, FOR_EVER);
+    let script = RunnerScript::one_job(SECOND / 4, FOR_EVER);
     let (sim, ended, _) = boots(script, &["--job-limit", "1s"]);
     assert_ended(&sim, &ended, 33, "stopped by the job limit");
     assert_eq!(run(&ended), (vec![2], Some("Canceled".to_owned())));
@@ -72,14 +72,14 @@ fn a_job_is_stopped_when_the_job_limit_has_passed() {
 
 #[test]
 fn a_job_that_does_not_heed_signals_is_ended_all_the_same() {
-    let script = RunnerScript::one_job(Duration::ZERO, FOR_EVER).ignore_signals().job_children(2);
+    let script = RunnerScript::one_job(SECOND / 4, FOR_EVER).ignore_signals().job_children(2);
     let (sim, ended, _) = boots(script, &["--job-limit", "1s"]);
     assert_ended(&sim, &ended, 33, "stopped by the job limit");
 }
 
 #[test]
 fn the_job_limit_bounds_a_drain() {
-    let sim = scripted(RunnerScript::one_job(Duration::ZERO, FOR_EVER));
+    let sim = scripted(RunnerScript::one_job(SECOND / 4, FOR_EVER));
     let instance = sim.create(InstanceSpec::default());
     let running = Boot::of(&instance).arg("--job-limit").arg("2s").spawn();
     wait_for_note(&running, &sim, "job started");
@@ -99,7 +99,7 @@ fn an_idle_runner_leaves_at_the_end_of_its_lifetime() {
 
 #[test]
 fn a_job_is_finished_though_the_lifetime_has_passed() {
-    let script = RunnerScript::one_job(Duration::ZERO, SECOND * 5 / 2);
+    let script = RunnerScript::one_job(SECOND / 4, SECOND * 5 / 2);
     let (sim, ended, _) = boots(script, &["--lifetime", "1s"]);
     assert_ended(&sim, &ended, 0, "Succeeded");
     assert_eq!(run(&ended), (vec![], Some("Succeeded".to_owned())));
@@ -112,4 +112,36 @@ fn without_a_limit_an_idle_runner_waits_on() {
     let ended = Boot::of(&instance).spawn().wait(LONG);
     assert_ended(&sim, &ended, 0, "Succeeded");
     assert_eq!(run(&ended), (vec![], Some("Succeeded".to_owned())));
+}
+
+/// What the Listener writes into its own log when its job went to nobody, or to another runner.
+const LOST: [&str; 2] = [
+    "[2026-08-07 11:59:46Z INFO Runner] Skipping message Job. Job message already acquired '5f'. \
+     job assignment is invalid: MissingKey\n",
+    "[2026-08-07 11:59:46Z INFO Runner] Skipping message Job. Job message not found '5f'.\n",
+];
+
+#[test]
+fn a_runner_that_has_lost_its_job_is_ended_within_the_orphan_limit() {
+    for line in LOST {
+        let (sim, ended, took) = boots(RunnerScript::new().diag(line), &["--orphan-limit", "2s"]);
+        assert_ended(&sim, &ended, 31, "had lost its job");
+        assert_eq!(run(&ended), (vec![2], None));
+        assert!(took < SECOND * 6, "it took {took:?}{}", Scene(&sim, &ended));
+    }
+}
+
+#[test]
+fn a_runner_that_gets_another_job_after_all_is_no_ghost() {
+    let script = RunnerScript::one_job(SECOND, SECOND * 3).diag(LOST[0]);
+    let (sim, ended, _) = boots(script, &["--orphan-limit", "2s"]);
+    assert_ended(&sim, &ended, 0, "Succeeded");
+    assert_eq!(run(&ended), (vec![], Some("Succeeded".to_owned())));
+}
+
+#[test]
+fn nobody_looks_for_ghosts_unasked() {
+    let script = RunnerScript::one_job(SECOND * 3, SECOND / 10).diag(LOST[0]);
+    let (sim, ended, _) = boots(script, &[]);
+    assert_ended(&sim, &ended, 0, "Succeeded");
 }

@@ -30,6 +30,7 @@ mod drain;
 mod exit_codes;
 mod fetch;
 mod field_reports;
+mod last_words;
 mod lifecycle;
 mod limits;
 mod matrix;

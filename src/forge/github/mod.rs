@@ -1,5 +1,6 @@
 //! GitHub's runner, actions/runner.
 
 pub mod configure;
+pub mod diag;
 pub mod files;
 pub mod output;
