@@ -21,6 +21,7 @@ use super::progress::Progress;
 use super::record::Record;
 use super::{Launch, Manner, Order, State, Why, update};
 use crate::exit::Exit;
+use crate::host::oom;
 use crate::host::process::{Group, ProcessError};
 use crate::secret::redact;
 
@@ -46,8 +47,11 @@ pub(super) struct Actor {
 /// do not lock each other out.
 struct Runner {
     child: Child,
+    /// Its process id, which `child` forgets when it is reaped.
+    pid: Option<u32>,
     group: Group,
     output: Output,
+    memory: oom::Watch,
 }
 
 impl Actor {
@@ -90,6 +94,7 @@ impl Actor {
                 Err(error) => return How::NotStarted(error.to_string()),
             };
             let how = how(self.attend(&mut runner).await);
+            self.look_for_want_of_memory(&how, &mut runner);
             let verdict = Verdict::of(&how);
             let updating = verdict == Verdict::Updating;
             if updating {
@@ -119,15 +124,18 @@ impl Actor {
     fn start(&mut self) -> Result<Runner, ProcessError> {
         self.diag.starts();
         self.ghost.starts();
+        let memory = oom::Watch::start();
         let mut child = self.launch.program.spawn()?;
         self.record.started();
-        tracing::info!(pid = child.id(), "the runner is started");
-        Ok(Runner { group: Group::of(&child), output: Output::of(&mut child), child })
+        let pid = child.id();
+        tracing::info!(pid, "the runner is started");
+        let (group, output) = (Group::of(&child), Output::of(&mut child));
+        Ok(Runner { child, pid, group, output, memory })
     }
 
     /// Waits for the process to end, and meanwhile hears, obeys, and keeps the times.
     async fn attend(&mut self, runner: &mut Runner) -> io::Result<ExitStatus> {
-        let Runner { child, group, output } = runner;
+        let Runner { child, group, output, .. } = runner;
         let mut output_open = true;
         loop {
             let until = self.record.leave.until();
@@ -149,6 +157,19 @@ impl Actor {
                     None => output_open = false,
                 },
             }
+        }
+    }
+
+    /// A kill that was none of ours may have been the kernel's.
+    fn look_for_want_of_memory(&mut self, how: &How, runner: &mut Runner) {
+        const SIGKILL: i32 = Signal::SIGKILL as i32;
+        let kills = runner.memory.kills();
+        let killed = matches!(how, How::Signalled(SIGKILL) | How::Exited(137))
+            && self.record.leave != Leave::Killed;
+        self.record.out_of_memory =
+            killed && (kills > 0 || runner.pid.is_some_and(|pid| runner.memory.names(pid)));
+        if kills > 0 {
+            tracing::warn!(kills, "the kernel has killed processes here for want of memory");
         }
     }
 

@@ -19,6 +19,8 @@ pub(super) struct Record {
     pub(super) asked: Option<Order>,
     pub(super) starts: u32,
     pub(super) clock: Clock,
+    /// Whether the kernel has killed the last process for want of memory.
+    pub(super) out_of_memory: bool,
     was_listening: bool,
     /// What the present process has printed.
     tail: Tail,
@@ -91,6 +93,7 @@ impl Record {
             was_listening: self.was_listening,
             asked: self.asked,
             cause,
+            out_of_memory: self.out_of_memory,
             last_words,
             log: String::new(),
             starts: self.starts,

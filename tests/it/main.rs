@@ -34,6 +34,7 @@ mod last_words;
 mod lifecycle;
 mod limits;
 mod matrix;
+mod memory;
 mod network;
 mod pid1;
 mod readme;
