@@ -9,6 +9,7 @@ use tracing::{info, warn};
 use crate::config::Config;
 use crate::error::Error;
 use crate::forge::Dialect;
+use crate::forge::github::configure::Place;
 use crate::host::process::Program;
 use crate::http::Patience;
 use crate::state;
@@ -51,6 +52,15 @@ pub(super) fn environment(config: &Config, defaults: &Variables) -> Variables {
         defaults,
         extra: &extra,
     })
+}
+
+/// Where and as whom config.sh runs.
+pub(super) fn place<'a>(config: &'a Config, defaults: &Variables) -> Place<'a> {
+    Place {
+        home: &config.home,
+        switch_to: config.switch_to.as_ref(),
+        env: environment(config, defaults),
+    }
 }
 
 pub(super) fn launch(config: &Config, defaults: &Variables) -> Launch {

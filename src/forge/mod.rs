@@ -5,6 +5,8 @@
 
 pub mod github;
 
+use std::path::Path;
+
 /// Which runner software it is, and so how its output and its folder are to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
@@ -97,6 +99,11 @@ impl Dialect {
         match self {
             Self::GitHub => github::diag::has_lost_its_job(line),
         }
+    }
+
+    /// Whether `home` holds a registration.
+    pub fn is_registered(self, home: &Path) -> bool {
+        self.registration_files().iter().all(|file| home.join(file).exists())
     }
 
     /// The files in the runner's home without which it cannot be started (again).

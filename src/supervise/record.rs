@@ -7,7 +7,7 @@ use super::end::{End, How, Job};
 use super::leave::{Leave, Times, Work};
 use super::limits::Clock;
 use super::progress::Progress;
-use super::{Launch, Order, State, ends};
+use super::{Launch, Order, State};
 use crate::forge::{Cause, Event};
 use crate::text::{Tail, one_line, readable};
 
@@ -82,7 +82,7 @@ impl Record {
         let (job, last_words) = (self.job(), self.tail.text());
         let cause = if job.is_some() {
             None
-        } else if how == How::Exited(2) && !ends::is_registered(launch.dialect, &launch.home) {
+        } else if how == How::Exited(2) && !launch.dialect.is_registered(&launch.home) {
             Some(Cause::RegistrationGone)
         } else {
             launch.dialect.cause(&last_words)

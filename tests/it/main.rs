@@ -25,6 +25,7 @@ mod boot;
 mod certificates;
 mod configure;
 mod crash;
+mod deregister;
 mod discover;
 mod drain;
 mod exit_codes;

@@ -4,3 +4,4 @@ pub mod configure;
 pub mod diag;
 pub mod files;
 pub mod output;
+pub mod remove;
