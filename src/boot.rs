@@ -18,6 +18,7 @@
 
 mod assignment;
 mod authorities;
+mod deregister;
 mod discover;
 mod fetch;
 mod kept;
@@ -43,11 +44,12 @@ pub use signals::Signals;
 use crate::config::Config;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::forge::github::configure::{self, Place};
+use crate::forge::github::configure;
 use crate::forge::github::files;
 use crate::garm::{Garm, Reporter};
 use crate::host::{memory, os};
 use crate::http::{Http, Patience, Trust};
+use crate::secret::Secret;
 use crate::state::{self, Instance, State, StateError};
 use crate::supervise::{self, End, Supervisor, Why};
 use crate::timeline::{Phase, Timeline};
@@ -93,6 +95,7 @@ pub async fn boot(
         http: RefCell::new(http),
         trust: RefCell::new(trust),
         defaults: RefCell::default(),
+        registered_with: RefCell::default(),
         timeline: RefCell::new(timeline),
         phase: Cell::new(Phase::Preflight),
         on_phase: Box::new(on_phase),
@@ -141,6 +144,8 @@ struct Boot {
     trust: RefCell<Trust>,
     /// What the runner needs in its environment, where nothing else sets it.
     defaults: RefCell<start::Variables>,
+    /// The token of a registration that was made here, until a job has used that.
+    registered_with: RefCell<Option<Secret>>,
     timeline: RefCell<Timeline>,
     phase: Cell<Phase>,
     on_phase: Box<dyn Fn(Phase)>,
@@ -216,17 +221,14 @@ impl Boot {
             }
             Fetched::Token { registration, token, at } => {
                 self.reporter.installing("configuring the runner");
-                let place = Place {
-                    home: &self.config.home,
-                    switch_to: self.config.switch_to.as_ref(),
-                    env: start::environment(&self.config, &self.defaults.borrow()),
-                };
+                let place = start::place(&self.config, &self.defaults.borrow());
                 let patience = self.garm.patience();
                 let id = configure::register(&place, &registration, &token, at, patience).await?;
                 if let Some(kept) = self.kept() {
                     kept.keep_registration(id);
                 }
                 info!(agent_id = id, "the runner is registered");
+                self.registered_with.replace(Some(token));
                 Ok(Some(id))
             }
             Fetched::Registered { agent_id } => Ok(Some(agent_id)),
@@ -270,7 +272,10 @@ impl Boot {
         self.timeline.borrow_mut().end(last);
         self.timeline.borrow_mut().begin(Phase::Finish);
         let (exit, heard) = match outcome {
-            Ok(end) => (end.exit(), true),
+            Ok(end) => {
+                self.note_job(&end);
+                (end.exit(), true)
+            }
             Err(error) => {
                 let error = self.cause(error);
                 let message = told::failure(&error, last, self.garm.skew());
@@ -281,11 +286,12 @@ impl Boot {
                 }
                 let heard = self.say_failed(&message, stopped).await;
                 if let Some(runner) = &runner {
-                    self.lead(runner).await;
+                    self.note_job(&*self.lead(runner).await);
                 }
                 (error.exit(), heard)
             }
         };
+        self.deregister().await;
         // A GARM that could not be told may still take another start of this instance.
         if heard && let Some(kept) = self.kept() {
             kept.forget();
@@ -295,6 +301,13 @@ impl Boot {
             warn!("failed to {error}");
         }
         exit
+    }
+
+    /// A registration that a job has used is the forge's to remove.
+    fn note_job(&self, end: &End) {
+        if end.job.is_some() {
+            self.registered_with.take();
+        }
     }
 
     /// What an error comes down to: a phase that was told to stop has failed for that reason alone.

@@ -136,4 +136,12 @@ impl Error {
         };
         output.filter(|text| !text.is_empty())
     }
+
+    /// The last lines of the runner's own log, if it came so far as to write one.
+    pub fn runner_log(&self) -> Option<&str> {
+        match self {
+            Self::Ended(end) => Some(end.log.as_str()).filter(|log| !log.is_empty()),
+            _ => None,
+        }
+    }
 }

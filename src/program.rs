@@ -15,6 +15,7 @@ use crate::config::{self, Bootstrap, Config, Environment, Flags, Layers, LogSett
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::garm::{Garm, Reporter};
+use crate::host::oom;
 use crate::host::users::Account;
 use crate::http::{Http, Patience, ProxySettings};
 use crate::state::{self, Instance, State};
@@ -38,6 +39,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
 }
 
 async fn boot(mut layers: Layers) -> Exit {
+    oom::protect();
     let signals = Signals::listen();
     init::signals::release();
     let signals = match signals {

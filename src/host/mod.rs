@@ -7,6 +7,7 @@ pub mod elf;
 pub mod files;
 pub mod memory;
 pub mod names;
+pub mod oom;
 pub mod os;
 pub mod process;
 pub mod processes;
