@@ -1,6 +1,7 @@
 //! Starting the binary and looking at what it left behind.
 
 pub mod after;
+pub mod image;
 pub mod podman;
 mod scene;
 pub mod traces;

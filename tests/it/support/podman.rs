@@ -266,6 +266,12 @@ impl Container {
         podman(["stop", "--time", &seconds, &self.name]).expect_ok("podman stop");
     }
 
+    /// Starts the very same container once more, as an engine that restarts it does.
+    pub fn start_again(&self) -> &Self {
+        podman(["start", &self.name]).expect_ok("podman start");
+        self
+    }
+
     pub fn kill(&self, signal: &str) {
         podman(["kill", "--signal", signal, &self.name]).expect_ok("podman kill");
     }
@@ -315,7 +321,7 @@ impl Container {
 }
 
 /// The test's name and the process's number, so that one can see whose it was.
-fn fresh_name() -> String {
+pub fn fresh_name() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let thread = std::thread::current();
