@@ -10,6 +10,7 @@ mod layers;
 mod parse;
 mod resolve;
 pub mod settings;
+mod telling;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +20,7 @@ pub use bootstrap::Bootstrap;
 pub use layers::{Environment, Flags, Found, Layers, Origin};
 pub use parse::{LogFormat, LogSettings};
 pub use resolve::{bootstrap, dirs, proxy, trust};
+pub use telling::Telling;
 use url::Url;
 
 use crate::garm::Access;

@@ -111,6 +111,12 @@ fn home(layers: &Layers, user: &Account, pod: bool) -> Result<PathBuf, ConfigErr
     Ok(std::path::absolute(&home).unwrap_or(home))
 }
 
+/// Where a runner would be, for whoever only wants to look.
+pub(super) fn home_of_a_runner(layers: &Layers) -> Option<PathBuf> {
+    let user = user(layers, &Account::current()).ok()?;
+    home(layers, &user, is_garm_provider_k8s(layers)).ok()
+}
+
 fn path(layers: &Layers, setting: &'static Setting) -> Option<PathBuf> {
     layers.find(setting).map(|found| PathBuf::from(found.value()))
 }
@@ -216,11 +222,16 @@ fn jit(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Jit, ConfigErro
     })
 }
 
-fn times(layers: &Layers, claims: &Claims) -> Result<Times, ConfigError> {
+/// How long there is time for what must happen while GARM listens.
+pub(super) fn time_of_token(claims: &Claims) -> Duration {
     let by_token =
         claims.time_left().map(|left| left.saturating_sub(TOKEN_MARGIN).max(SHORTEST_DEADLINE));
+    by_token.unwrap_or(DEADLINE)
+}
+
+fn times(layers: &Layers, claims: &Claims) -> Result<Times, ConfigError> {
     Ok(Times {
-        deadline: duration(layers, &settings::DEADLINE)?.or(by_token).unwrap_or(DEADLINE),
+        deadline: duration(layers, &settings::DEADLINE)?.unwrap_or(time_of_token(claims)),
         ready_timeout: duration(layers, &settings::READY_TIMEOUT)?.unwrap_or(READY_TIMEOUT),
         drain_timeout: duration(layers, &settings::DRAIN_TIMEOUT)?,
         stop_grace: duration(layers, &settings::STOP_GRACE)?.unwrap_or(STOP_GRACE),

@@ -37,6 +37,7 @@ mod readme;
 mod refusals;
 mod registration;
 mod relaunch;
+mod report;
 mod retry;
 mod secrets;
 mod settings;

@@ -7,8 +7,13 @@ use anyhow::{Result, bail};
 use crate::{dist, shell};
 
 /// Programs that the tests use, and the Debian packages that bring them.
-const NEEDED: [(&str, &str); 4] =
-    [("unshare", "util-linux"), ("tar", "tar"), ("gcc", "gcc"), ("useradd", "passwd")];
+const NEEDED: [(&str, &str); 5] = [
+    ("unshare", "util-linux"),
+    ("tar", "tar"),
+    ("gcc", "gcc"),
+    ("useradd", "passwd"),
+    ("curl", "curl"),
+];
 /// The account that runners have in the tests.
 const USER: &str = "runner";
 
