@@ -13,6 +13,7 @@ use crate::config::Flags;
 use crate::config::settings::{self, Kind, Setting};
 use crate::exit::Exit;
 
+const PREPARE_ONLY: &str = "prepare-only";
 const STATUS: &str = "status";
 const TEXT: &str = "text";
 const MORE_TEXT: &str = "more-text";
@@ -40,6 +41,8 @@ const OF_REPORT: [&Setting; 14] = [
 #[derive(Debug)]
 pub enum Invocation {
     Run { flags: Flags },
+    Install { flags: Flags },
+    Prepare { flags: Flags },
     Report { flags: Flags, order: report::Order },
 }
 
@@ -49,6 +52,10 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, cla
     let matches = command().try_get_matches_from(args)?;
     match matches.subcommand() {
         Some(("run", matches)) => Ok(Invocation::Run { flags: flags(matches) }),
+        Some(("install", matches)) if matches.get_flag(PREPARE_ONLY) => {
+            Ok(Invocation::Prepare { flags: flags(matches) })
+        }
+        Some(("install", matches)) => Ok(Invocation::Install { flags: flags(matches) }),
         Some(("report", matches)) => {
             Ok(Invocation::Report { flags: flags(matches), order: order(matches) })
         }
@@ -81,10 +88,35 @@ pub fn command() -> Command {
                         .action(ArgAction::SetTrue)
                         .help("Reap and forward signals as PID 1 does, without being it"),
                 )
-                .args(settings::ALL.iter().filter(|s| s.kind != Kind::Secret).map(|s| arg(s)))
+                .args(all_settings())
                 .after_help(exit_codes()),
         )
+        .subcommand(install_command())
         .subcommand(report_command())
+}
+
+fn install_command() -> Command {
+    Command::new("install")
+        .about("Boot up to a configured runner, and leave it in its home for a later run")
+        .arg(
+            Arg::new(PREPARE_ONLY).long(PREPARE_ONLY).action(ArgAction::SetTrue).help(
+                "For images: download, verify, unpack, dependencies; without a GARM or a token",
+            ),
+        )
+        .args(all_settings())
+        .after_help(exit_codes_as(&[
+            (Exit::Done, "the runner is in its home"),
+            (Exit::Usage, Exit::Usage.meaning()),
+            (Exit::Unreachable, Exit::Unreachable.meaning()),
+            (Exit::Superseded, Exit::Superseded.meaning()),
+            (Exit::Refused, Exit::Refused.meaning()),
+            (Exit::Fetch, Exit::Fetch.meaning()),
+            (Exit::Dependencies, Exit::Dependencies.meaning()),
+            (Exit::Configure, Exit::Configure.meaning()),
+            (Exit::Stopped, Exit::Stopped.meaning()),
+            (Exit::AlreadyRun, Exit::AlreadyRun.meaning()),
+            (Exit::Internal, Exit::Internal.meaning()),
+        ]))
 }
 
 fn report_command() -> Command {
@@ -115,7 +147,7 @@ fn report_command() -> Command {
                      .runner in the home]",
         ))
         .args(OF_REPORT.map(arg))
-        .after_help(some_exit_codes(&[
+        .after_help(exit_codes_as(&[
             (Exit::Done, "GARM has it"),
             (Exit::Usage, Exit::Usage.meaning()),
             (Exit::Unreachable, Exit::Unreachable.meaning()),
@@ -159,6 +191,10 @@ fn order(matches: &ArgMatches) -> report::Order {
     }
 }
 
+fn all_settings() -> impl Iterator<Item = Arg> {
+    settings::ALL.iter().filter(|s| s.kind != Kind::Secret).map(|s| arg(s))
+}
+
 fn arg(setting: &'static Setting) -> Arg {
     let names: Vec<String> = setting.env.iter().map(|name| format!("${name}")).collect();
     let help = format!("{} [{}] [default: {}]", setting.help, names.join(", "), setting.default);
@@ -189,10 +225,10 @@ fn flags(matches: &ArgMatches) -> Flags {
 }
 
 fn exit_codes() -> StyledStr {
-    some_exit_codes(&Exit::ALL.map(|exit| (exit, exit.meaning())))
+    exit_codes_as(&Exit::ALL.map(|exit| (exit, exit.meaning())))
 }
 
-fn some_exit_codes(codes: &[(Exit, &str)]) -> StyledStr {
+fn exit_codes_as(codes: &[(Exit, &str)]) -> StyledStr {
     let line = |(exit, meaning): &(Exit, &str)| format!("  {:>2}  {meaning}", exit.code());
     let lines: Vec<String> = codes.iter().map(line).collect();
     format!("Exit codes:\n{}", lines.join("\n")).into()
@@ -206,7 +242,7 @@ mod tests {
         let args = ["garm-bootstrap", "run"].iter().chain(args).map(Into::into);
         match parse(args)? {
             Invocation::Run { flags } => Ok(flags),
-            other @ Invocation::Report { .. } => panic!("{other:?} is no run"),
+            other => panic!("{other:?} is no run"),
         }
     }
 

@@ -31,6 +31,8 @@ pub enum Error {
     Client(#[from] ClientError),
     #[error("use the home {}: the user \"{user}\" may not enter {}; choose another home, or open that folder (chmod o+x)", home.display(), folder.display())]
     Barred { user: String, home: PathBuf, folder: PathBuf },
+    #[error("prepare {}: a runner is registered there, and an image must not carry its identity; remove .runner and .credentials*, or name another --home", home.display())]
+    Registered { home: PathBuf },
     #[error(transparent)]
     FirstContact(#[from] FirstContact),
     #[error(transparent)]
@@ -71,7 +73,8 @@ impl Error {
             | Self::Typed(_)
             | Self::State(_)
             | Self::Client(_)
-            | Self::Barred { .. } => Exit::Usage,
+            | Self::Barred { .. }
+            | Self::Registered { .. } => Exit::Usage,
             Self::FirstContact(FirstContact::Superseded(_))
             | Self::NotTaken(NotTaken::Superseded { .. })
             | Self::Superseded => Exit::Superseded,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
-use crate::boot::{self, Signals};
+use crate::boot::{self, Goal, Signals};
 use crate::cli::{self, Invocation};
 use crate::config::{self, Bootstrap, Config, Environment, Flags, Layers, LogSettings};
 use crate::error::Error;
@@ -34,7 +34,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Err(error) => return typed_wrong(&error, env, cli::is_boot(&args)),
     };
     match invocation {
-        Invocation::Run { flags } => in_runtime(boot(Layers::new(flags, env))),
+        Invocation::Run { flags } => in_runtime(boot(Layers::new(flags, env), Goal::Run)),
+        Invocation::Install { flags } => in_runtime(boot(Layers::new(flags, env), Goal::Install)),
+        Invocation::Prepare { flags } => {
+            init::signals::release();
+            in_runtime(commands::prepare::prepare(Layers::new(flags, env)))
+        }
         Invocation::Report { flags, order } => {
             // A signal ends it at once, as it ends any program.
             init::signals::release();
@@ -43,7 +48,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     }
 }
 
-async fn boot(mut layers: Layers) -> Exit {
+async fn boot(mut layers: Layers, goal: Goal) -> Exit {
     let signals = Signals::listen();
     init::signals::release();
     let signals = match signals {
@@ -55,7 +60,7 @@ async fn boot(mut layers: Layers) -> Exit {
     };
     let mut bootstrap = None;
     let ended = match resolve(&mut layers, &mut bootstrap) {
-        Ok(config) => Box::pin(boot::boot(config, signals, |phase| debug!("{phase}"))).await,
+        Ok(config) => Box::pin(boot::boot(goal, config, signals, |phase| debug!("{phase}"))).await,
         Err(error) => Err(error.into()),
     };
     match ended {

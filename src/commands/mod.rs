@@ -3,6 +3,7 @@
 //! Owns: one room per command, each from its settings to its exit code. Must not: begin a boot, or say
 //! anything to GARM that nobody asked for. A mistake in the settings is therefore told to the person only.
 
+pub mod prepare;
 pub mod report;
 
 use crate::config::{self, Bootstrap, ConfigError, Layers, LogSettings};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::access::access_to_report;
 use super::parse::duration;
-use super::resolve::{home_of_a_runner, proxy, time_of_token, trust};
+use super::resolve::{place, proxy, time_of_token, trust};
 use super::{Bootstrap, ConfigError, Layers, settings};
 use crate::garm::Access;
 use crate::http::{ProxySettings, Trust};
@@ -29,7 +29,7 @@ impl Telling {
         Ok(Self {
             trust: trust(layers, bootstrap)?,
             proxy: proxy(layers, bootstrap),
-            home: home_of_a_runner(layers),
+            home: place(layers).ok().map(|place| place.home),
             deadline: duration(layers, &settings::DEADLINE)?,
             time_of_boot: time_of_token(&access.claims),
             access,

@@ -30,6 +30,7 @@ mod drain;
 mod exit_codes;
 mod fetch;
 mod field_reports;
+mod install;
 mod matrix;
 mod network;
 mod pid1;
