@@ -5,7 +5,7 @@
 //! | preflight | takes the lock and asks the used marker, before a word to GARM |
 //! | discover | says `installing`, and finds out who this instance is to be |
 //! | fetch | finds, copies or downloads the runner; its papers are fetched beside it |
-//! | dependencies | looks for the libraries that it needs |
+//! | dependencies | looks for the libraries that it needs, waits for Docker if asked to |
 //! | configure | writes the JIT files, or registers with config.sh |
 //! | introduce | tells GARM about the system, while GARM still listens |
 //! | start | starts the Listener and waits until it listens |
@@ -20,6 +20,7 @@ mod assignment;
 mod authorities;
 mod deregister;
 mod discover;
+mod docker;
 mod fetch;
 mod kept;
 mod leftovers;
@@ -156,7 +157,7 @@ impl Boot {
         self.during(Phase::Preflight, async { self.preflight() }).await?;
         let assignment = self.during(Phase::Discover, self.discover()).await?;
         let papers = self.during(Phase::Fetch, Box::pin(self.fetch(assignment))).await?;
-        self.during(Phase::Dependencies, self.dependencies()).await?;
+        self.during(Phase::Dependencies, self.needs()).await?;
         let agent_id = self.during(Phase::Configure, self.configure(papers)).await?;
         self.during(Phase::Introduce, self.introduce(agent_id)).await?;
         let runner = self.during(Phase::Start, self.start()).await?;
@@ -193,6 +194,13 @@ impl Boot {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What the runner and its jobs need from the system.
+    async fn needs(&self) -> Result<(), Error> {
+        let (libraries, docker, ()) =
+            tokio::join!(self.dependencies(), self.docker(), self.ca_certs());
+        libraries.and(docker)
     }
 
     async fn dependencies(&self) -> Result<(), Error> {

@@ -47,6 +47,10 @@ pub enum Error {
     Copy(#[from] CopyError),
     #[error(transparent)]
     Dependencies(#[from] DependenciesError),
+    #[error(
+        "find a Docker at {engine} within {waited} s: {why}; start it, name it with DOCKER_HOST, or give it more time with --wait-for-docker"
+    )]
+    NoDocker { engine: String, waited: u64, why: std::io::Error },
     #[error(transparent)]
     JitFiles(#[from] RunnerFileError),
     #[error(transparent)]
@@ -81,7 +85,7 @@ impl Error {
             | Self::NotTold { .. }
             | Self::Nonsense { .. } => Exit::Refused,
             Self::Download(_) | Self::Copy(_) => Exit::Fetch,
-            Self::Dependencies(_) => Exit::Dependencies,
+            Self::Dependencies(_) | Self::NoDocker { .. } => Exit::Dependencies,
             Self::JitFiles(_) | Self::Configure(_) => Exit::Configure,
             Self::Ended(end) => end.exit(),
             Self::Stopped => Exit::Stopped,

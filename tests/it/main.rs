@@ -27,6 +27,7 @@ mod configure;
 mod crash;
 mod deregister;
 mod discover;
+mod docker;
 mod drain;
 mod exit_codes;
 mod fetch;
