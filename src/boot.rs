@@ -5,7 +5,7 @@
 //! | preflight | takes the lock and asks the used marker, before a word to GARM |
 //! | discover | says `installing`, and finds out who this instance is to be |
 //! | fetch | finds, copies or downloads the runner; its papers are fetched beside it |
-//! | dependencies | looks for the libraries that it needs |
+//! | dependencies | looks for the libraries that it needs, waits for Docker if asked to |
 //! | configure | writes the JIT files, or registers with config.sh |
 //! | introduce | tells GARM about the system, while GARM still listens |
 //! | start | starts the Listener and waits until it listens |
@@ -20,7 +20,9 @@
 
 mod assignment;
 mod authorities;
+mod deregister;
 mod discover;
+mod docker;
 mod fetch;
 mod kept;
 mod leftovers;
@@ -45,11 +47,12 @@ pub use signals::Signals;
 use crate::config::Config;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::forge::github::configure::{self, Place};
+use crate::forge::github::configure;
 use crate::forge::github::files;
 use crate::garm::{Garm, Reporter};
 use crate::host::{memory, os};
 use crate::http::{Http, Patience, Trust};
+use crate::secret::Secret;
 use crate::state::{self, Instance, State, StateError};
 use crate::supervise::{self, Supervisor, Why};
 use crate::timeline::{Phase, Timeline};
@@ -97,6 +100,7 @@ pub async fn boot(
         http: RefCell::new(http),
         trust: RefCell::new(trust),
         defaults: RefCell::default(),
+        registered_with: RefCell::default(),
         timeline: RefCell::new(timeline),
         phase: Cell::new(Phase::Preflight),
         on_phase: Box::new(on_phase),
@@ -156,6 +160,8 @@ struct Boot {
     trust: RefCell<Trust>,
     /// What the runner needs in its environment, where nothing else sets it.
     defaults: RefCell<start::Variables>,
+    /// The token of a registration that was made here, until a job has used that.
+    registered_with: RefCell<Option<Secret>>,
     timeline: RefCell<Timeline>,
     phase: Cell<Phase>,
     on_phase: Box<dyn Fn(Phase)>,
@@ -166,7 +172,7 @@ impl Boot {
         self.during(Phase::Preflight, async { self.preflight() }).await?;
         let assignment = self.during(Phase::Discover, self.discover()).await?;
         let papers = self.during(Phase::Fetch, Box::pin(self.fetch(assignment))).await?;
-        self.during(Phase::Dependencies, self.dependencies()).await?;
+        self.during(Phase::Dependencies, self.needs()).await?;
         let agent_id = self.during(Phase::Configure, self.configure(papers)).await?;
         if self.goal == Goal::Install {
             info!("the runner is installed; a later run of this instance finds it");
@@ -209,6 +215,13 @@ impl Boot {
         }
     }
 
+    /// What the runner and its jobs need from the system.
+    async fn needs(&self) -> Result<(), Error> {
+        let (libraries, docker, ()) =
+            tokio::join!(self.dependencies(), self.docker(), self.ca_certs());
+        libraries.and(docker)
+    }
+
     async fn dependencies(&self) -> Result<(), Error> {
         let (home, search) = (self.config.home.clone(), start::search(&self.config));
         let missing = blocking(move || dependencies::missing_libraries(&home, &search)).await;
@@ -235,15 +248,12 @@ impl Boot {
             }
             Fetched::Token { registration, token, at } => {
                 self.reporter.installing("configuring the runner");
-                let place = Place {
-                    home: &self.config.home,
-                    switch_to: self.config.switch_to.as_ref(),
-                    env: start::environment(&self.config, &self.defaults.borrow()),
-                };
+                let place = start::place(&self.config, &self.defaults.borrow());
                 let patience = self.garm.patience();
                 let id = configure::register(&place, &registration, &token, at, patience).await?;
                 self.kept().keep_registration(id);
                 info!(agent_id = id, "the runner is registered");
+                self.registered_with.replace(Some(token));
                 Ok(Some(id))
             }
             Fetched::Registered { agent_id } => Ok(Some(agent_id)),
@@ -287,7 +297,14 @@ impl Boot {
         self.timeline.borrow_mut().end(last);
         self.timeline.borrow_mut().begin(Phase::Finish);
         let (exit, heard) = match outcome {
+<<<<<<< HEAD
             Ok(exit) => (exit, self.goal == Goal::Run),
+=======
+            Ok(end) => {
+                self.note_job(&end);
+                (end.exit(), true)
+            }
+>>>>>>> main
             Err(error) => {
                 let error = self.cause(error);
                 let message = told::failure(&error, last, self.garm.skew());
@@ -298,21 +315,35 @@ impl Boot {
                 }
                 let heard = self.say_failed(&message, stopped).await;
                 if let Some(runner) = &runner {
-                    self.lead(runner).await;
+                    self.note_job(&*self.lead(runner).await);
                 }
                 (error.exit(), heard)
             }
         };
+<<<<<<< HEAD
         // Kept is what another start of this instance can use: the one that follows an installation, or
         // the next one if GARM could not be told of a failure.
         if heard {
             self.kept().forget();
+=======
+        self.deregister().await;
+        // A GARM that could not be told may still take another start of this instance.
+        if heard && let Some(kept) = self.kept() {
+            kept.forget();
+>>>>>>> main
         }
         self.timeline.borrow_mut().end(Phase::Finish);
         if let Err(error) = self.state.write_timeline(&self.timeline.borrow()) {
             warn!("failed to {error}");
         }
         exit
+    }
+
+    /// A registration that a job has used is the forge's to remove.
+    fn note_job(&self, end: &End) {
+        if end.job.is_some() {
+            self.registered_with.take();
+        }
     }
 
     /// What an error comes down to: a phase that was told to stop has failed for that reason alone.

@@ -51,6 +51,10 @@ pub enum Error {
     Copy(#[from] CopyError),
     #[error(transparent)]
     Dependencies(#[from] DependenciesError),
+    #[error(
+        "find a Docker at {engine} within {waited} s: {why}; start it, name it with DOCKER_HOST, or give it more time with --wait-for-docker"
+    )]
+    NoDocker { engine: String, waited: u64, why: std::io::Error },
     #[error(transparent)]
     JitFiles(#[from] RunnerFileError),
     #[error(transparent)]
@@ -90,7 +94,7 @@ impl Error {
             | Self::NotTold { .. }
             | Self::Nonsense { .. } => Exit::Refused,
             Self::Download(_) | Self::Copy(_) => Exit::Fetch,
-            Self::Dependencies(_) => Exit::Dependencies,
+            Self::Dependencies(_) | Self::NoDocker { .. } => Exit::Dependencies,
             Self::JitFiles(_) | Self::Configure(_) => Exit::Configure,
             Self::Ended(end) => end.exit(),
             Self::Stopped => Exit::Stopped,
@@ -144,5 +148,13 @@ impl Error {
             _ => None,
         };
         output.filter(|text| !text.is_empty())
+    }
+
+    /// The last lines of the runner's own log, if it came so far as to write one.
+    pub fn runner_log(&self) -> Option<&str> {
+        match self {
+            Self::Ended(end) => Some(end.log.as_str()).filter(|log| !log.is_empty()),
+            _ => None,
+        }
     }
 }

@@ -15,6 +15,7 @@ use crate::config::{self, Bootstrap, Config, Environment, Flags, Layers, LogSett
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::garm::{Garm, Reporter};
+use crate::host::oom;
 use crate::host::users::Account;
 use crate::http::{Http, Patience, ProxySettings};
 use crate::state::{self, Instance, State};
@@ -48,7 +49,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     }
 }
 
+<<<<<<< HEAD
 async fn boot(mut layers: Layers, goal: Goal) -> Exit {
+=======
+async fn boot(mut layers: Layers) -> Exit {
+    oom::protect();
+>>>>>>> main
     let signals = Signals::listen();
     init::signals::release();
     let signals = match signals {

@@ -9,11 +9,12 @@ use tracing::{info, warn};
 use crate::config::Config;
 use crate::error::Error;
 use crate::forge::Dialect;
+use crate::forge::github::configure::Place;
 use crate::host::process::Program;
 use crate::http::Patience;
 use crate::state;
 use crate::supervise::environment::{self, Sources};
-use crate::supervise::{Launch, Relaunch};
+use crate::supervise::{Launch, Limits, Relaunch};
 use crate::tools::dependencies::{Installed, Installer, Search, names};
 
 /// .NET's own switch for running without libicu.
@@ -45,6 +46,15 @@ pub(super) fn environment(config: &Config, defaults: &Variables) -> Variables {
     })
 }
 
+/// Where and as whom config.sh runs.
+pub(super) fn place<'a>(config: &'a Config, defaults: &Variables) -> Place<'a> {
+    Place {
+        home: &config.home,
+        switch_to: config.switch_to.as_ref(),
+        env: environment(config, defaults),
+    }
+}
+
 pub(super) fn launch(config: &Config, defaults: &Variables) -> Launch {
     let own = ["bin/Runner.Listener".to_owned(), "run".to_owned()];
     let words = config.command.as_deref().unwrap_or(&own);
@@ -63,6 +73,12 @@ pub(super) fn launch(config: &Config, defaults: &Variables) -> Launch {
         dialect: Dialect::GitHub,
         drain_timeout: config.times.drain_timeout,
         stop_grace: config.times.stop_grace,
+        limits: Limits {
+            idle: config.times.idle_limit,
+            job: config.times.job_limit,
+            lifetime: config.times.lifetime,
+        },
+        ghost_limit: config.times.orphan_limit,
         relaunch,
     }
 }

@@ -10,7 +10,9 @@ use crate::text;
 use crate::timeline::Phase;
 
 /// Longest part of a failing program's output in a message.
-const OUTPUT_LIMIT: usize = 1200;
+const OUTPUT_LIMIT: usize = 900;
+/// The same for the end of the runner's own log.
+const LOG_LIMIT: usize = 700;
 
 /// The reason, the phase, the chain of causes, and what the failing program printed last.
 pub(super) fn failure(error: &Error, phase: Phase, skew: Option<Skew>) -> String {
@@ -21,6 +23,10 @@ pub(super) fn failure(error: &Error, phase: Phase, skew: Option<Skew>) -> String
     if let Some(output) = error.output() {
         message.push_str("\nlast output: ");
         message.push_str(&text::shorten(output, OUTPUT_LIMIT));
+    }
+    if let Some(log) = error.runner_log() {
+        message.push_str("\nthe runner's own log: ");
+        message.push_str(&text::shorten(log, LOG_LIMIT));
     }
     message
 }

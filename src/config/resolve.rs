@@ -7,7 +7,7 @@ use base64::Engine as _;
 use url::Url;
 
 use super::access::access;
-use super::parse::{boolean, duration, parse_boolean, parse_http_url, read, value};
+use super::parse::{boolean, duration, parse_boolean, parse_duration, parse_http_url, read, value};
 use super::settings::{self, Setting};
 use super::{
     Action, Bootstrap, Config, ConfigError, Dirs, Found, Jit, Layers, OnExit, Origin, Times, When,
@@ -260,8 +260,8 @@ fn times(layers: &Layers, claims: &Claims) -> Result<Times, ConfigError> {
 fn wait_for_docker(layers: &Layers) -> Result<Option<Duration>, ConfigError> {
     let expected = "a duration such as 90s or 5m, or a number of seconds";
     let wait = read(layers, &settings::WAIT_FOR_DOCKER, expected, |text| {
-        let seconds = text.parse().map(Duration::from_secs);
-        seconds.ok().or_else(|| humantime::parse_duration(text).ok())
+        let seconds = text.parse::<u64>().is_ok().then(|| format!("{text}s"));
+        parse_duration(seconds.as_deref().unwrap_or(text))
     })?;
     Ok(wait.filter(|wait| !wait.is_zero()))
 }

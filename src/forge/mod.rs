@@ -5,6 +5,8 @@
 
 pub mod github;
 
+use std::path::Path;
+
 /// Which runner software it is, and so how its output and its folder are to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
@@ -76,6 +78,32 @@ impl Dialect {
         match self {
             Self::GitHub => github::output::cause(text),
         }
+    }
+
+    /// The folder in the runner's home that holds its own logs.
+    pub fn diag_folder(self) -> &'static str {
+        match self {
+            Self::GitHub => github::diag::FOLDER,
+        }
+    }
+
+    /// Whether a file of that folder is the log of a runner (and not of a job).
+    pub fn is_diag_log(self, name: &str) -> bool {
+        match self {
+            Self::GitHub => github::diag::is_log(name),
+        }
+    }
+
+    /// Whether `line` of that log says that the runner has lost its job, and its registration with it.
+    pub fn has_lost_its_job(self, line: &str) -> bool {
+        match self {
+            Self::GitHub => github::diag::has_lost_its_job(line),
+        }
+    }
+
+    /// Whether `home` holds a registration.
+    pub fn is_registered(self, home: &Path) -> bool {
+        self.registration_files().iter().all(|file| home.join(file).exists())
     }
 
     /// The files in the runner's home without which it cannot be started (again).

@@ -3,10 +3,12 @@
 //! Owns: every call that asks or changes the host outside of HTTP. Must not: know GARM, a runner or a
 //! boot phase.
 
+pub mod docker;
 pub mod elf;
 pub mod files;
 pub mod memory;
 pub mod names;
+pub mod oom;
 pub mod os;
 pub mod process;
 pub mod processes;

@@ -15,7 +15,9 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::sys::signal::{SigHandler, SigSet, Signal, killpg, signal};
+use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Pid, Uid};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
@@ -293,8 +295,13 @@ fn before_exec(command: &mut Command, user: Option<&Account>) {
         let groups: Vec<Gid> = u.groups.iter().copied().map(Gid::from_raw).collect();
         (Uid::from_raw(u.uid), Gid::from_raw(u.gid), groups)
     });
+    let score = super::oom::for_children().map(|score| score.to_string());
     let prepare = move || {
         reset_signals()?;
+        if let Some(score) = &score {
+            // Best effort: a runner that is spared, too, is no reason not to start it.
+            let _ = set_oom_score(score.as_bytes());
+        }
         if let Some((uid, gid, groups)) = &user {
             nix::unistd::setgroups(groups)?;
             nix::unistd::setgid(*gid)?;
@@ -303,8 +310,16 @@ fn before_exec(command: &mut Command, user: Option<&Account>) {
         Ok(())
     };
     // SAFETY: the closure allocates nothing and calls only async-signal-safe functions (sigaction,
-    // sigprocmask, setgroups, setgid, setuid), as is required between fork and exec.
+    // sigprocmask, open, write, close, setgroups, setgid, setuid), as is required between fork and exec.
     unsafe { command.pre_exec(prepare) };
+}
+
+/// Between fork and exec: allocates nothing.
+fn set_oom_score(score: &[u8]) -> nix::Result<()> {
+    let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+    let file = nix::fcntl::open(super::oom::CHILDS_SCORE_ADJ, flags, Mode::empty())?;
+    nix::unistd::write(&file, score)?;
+    Ok(())
 }
 
 /// Every signal gets its default disposition and none is blocked.

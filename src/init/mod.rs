@@ -30,6 +30,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgrp, getpid, tcgetpgrp, tcsetpgrp};
 
+use crate::host::oom;
 use crate::host::process::{self, ProcessError};
 use signals::HELD;
 
@@ -66,6 +67,8 @@ fn live() -> u8 {
             return code_of_failed_start(&error);
         }
     };
+    // Not before: the agent is to find the value that its own children are to have.
+    oom::protect();
     let had_terminal = has_terminal();
     if had_terminal {
         give_terminal_to(agent);

@@ -10,14 +10,18 @@ use tokio::process::Child;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::diag::Diag;
 use super::end::How;
 use super::ends::{self, Verdict};
 use super::forward::Forwarder;
+use super::ghost::Watch;
 use super::leave::{Action, Leave, Times, Work};
 use super::output::{Lines, Output, Source};
 use super::progress::Progress;
 use super::record::Record;
 use super::{Launch, Manner, Order, State, Why, update};
+use crate::exit::Exit;
+use crate::host::oom;
 use crate::host::process::{Group, ProcessError};
 use crate::secret::redact;
 
@@ -33,6 +37,8 @@ pub(super) struct Actor {
     state: watch::Sender<State>,
     forward: Forwarder,
     record: Record,
+    diag: Diag,
+    ghost: Watch,
     /// Until when a start that fails is put down to an updater that is still at the files.
     unsettled_until: Option<Instant>,
 }
@@ -41,8 +47,20 @@ pub(super) struct Actor {
 /// do not lock each other out.
 struct Runner {
     child: Child,
+    /// Its process id, which `child` forgets when it is reaped.
+    pid: Option<u32>,
     group: Group,
     output: Output,
+    memory: oom::Watch,
+}
+
+impl Drop for Runner {
+    /// A fault of our own must not leave the runner alone, with nobody to read its output.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.group.signal(Signal::SIGKILL);
+        }
+    }
 }
 
 impl Actor {
@@ -52,7 +70,9 @@ impl Actor {
         state: watch::Sender<State>,
         forward: Forwarder,
     ) -> Self {
-        Self { launch, orders, state, forward, record: Record::default(), unsettled_until: None }
+        let (diag, ghost) = (Diag::of(&launch), Watch::new(launch.ghost_limit));
+        let record = Record::default();
+        Self { launch, orders, state, forward, record, diag, ghost, unsettled_until: None }
     }
 
     pub(super) async fn run(mut self) {
@@ -62,8 +82,14 @@ impl Actor {
         while let Ok(order) = self.orders.try_recv() {
             self.record.note(order);
         }
-        let end = self.record.end(how, &self.launch);
+        let mut end = self.record.end(how, &self.launch);
         tracing::info!(starts = end.starts, "{}", end.summary());
+        if end.exit() != Exit::Done {
+            end.log = self.diag.last_lines();
+            if !end.log.is_empty() {
+                tracing::warn!("the runner's own log ends with:\n{}", end.log);
+            }
+        }
         self.forward.finish(FLUSH).await;
         self.state.send_replace(State::Ended(Box::new(end)));
     }
@@ -77,6 +103,7 @@ impl Actor {
                 Err(error) => return How::NotStarted(error.to_string()),
             };
             let how = how(self.attend(&mut runner).await);
+            self.look_for_want_of_memory(&how, &mut runner);
             let verdict = Verdict::of(&how);
             let updating = verdict == Verdict::Updating;
             if updating {
@@ -104,21 +131,33 @@ impl Actor {
     }
 
     fn start(&mut self) -> Result<Runner, ProcessError> {
+        self.diag.starts();
+        self.ghost.starts();
+        let memory = oom::Watch::start();
         let mut child = self.launch.program.spawn()?;
         self.record.started();
-        tracing::info!(pid = child.id(), "the runner is started");
-        Ok(Runner { group: Group::of(&child), output: Output::of(&mut child), child })
+        let pid = child.id();
+        tracing::info!(pid, "the runner is started");
+        let (group, output) = (Group::of(&child), Output::of(&mut child));
+        Ok(Runner { child, pid, group, output, memory })
     }
 
     /// Waits for the process to end, and meanwhile hears, obeys, and keeps the times.
     async fn attend(&mut self, runner: &mut Runner) -> io::Result<ExitStatus> {
-        let Runner { child, group, output } = runner;
+        let Runner { child, group, output, .. } = runner;
         let mut output_open = true;
         loop {
             let until = self.record.leave.until();
+            let limit = self.next_limit();
             tokio::select! {
                 status = child.wait() => return status,
                 Some(order) = self.orders.recv() => self.obey(order, *group),
+                order = at(limit) => self.obey(order, *group),
+                () = self.ghost.due(&self.record.progress), if self.record.asked.is_none() => {
+                    if let Some(order) = self.ghost.look(&mut self.diag) {
+                        self.obey(order, *group);
+                    }
+                }
                 () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {
                     self.time_passed(*group);
                 }
@@ -128,6 +167,24 @@ impl Actor {
                 },
             }
         }
+    }
+
+    /// A kill that was none of ours may have been the kernel's.
+    fn look_for_want_of_memory(&mut self, how: &How, runner: &mut Runner) {
+        const SIGKILL: i32 = Signal::SIGKILL as i32;
+        let kills = runner.memory.kills();
+        let killed = matches!(how, How::Signalled(SIGKILL) | How::Exited(137))
+            && self.record.leave != Leave::Killed;
+        self.record.out_of_memory =
+            killed && (kills > 0 || runner.pid.is_some_and(|pid| runner.memory.names(pid)));
+        if kills > 0 {
+            tracing::warn!(kills, "the kernel has killed processes here for want of memory");
+        }
+    }
+
+    fn next_limit(&self) -> Option<(Instant, Order)> {
+        let Record { clock, progress, asked, .. } = &self.record;
+        clock.next(self.launch.limits, progress, *asked)
     }
 
     fn obey(&mut self, order: Order, group: Group) {
@@ -284,6 +341,13 @@ impl Actor {
             changed
         });
     }
+}
+
+/// The order, when it is due; never without one.
+async fn at(due: Option<(Instant, Order)>) -> Order {
+    let Some((at, order)) = due else { return std::future::pending().await };
+    sleep_until(at).await;
+    order
 }
 
 fn how(status: io::Result<ExitStatus>) -> How {

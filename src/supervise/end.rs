@@ -37,8 +37,12 @@ pub struct End {
     /// What its last words or its files say; only for a runner that had no job, because a job can print
     /// anything.
     pub cause: Option<Cause>,
+    /// Whether the kernel has killed it for want of memory.
+    pub out_of_memory: bool,
     /// The beginning and end of what its last process printed: readable, without secrets.
     pub last_words: String,
+    /// The last lines of its own log, where it has ended badly: readable, without secrets.
+    pub log: String,
     /// How often it was started.
     pub starts: u32,
 }
@@ -52,7 +56,9 @@ impl End {
             was_listening: false,
             asked: None,
             cause: None,
+            out_of_memory: false,
             last_words: String::new(),
+            log: String::new(),
             starts: 0,
         }
     }
@@ -93,9 +99,11 @@ impl End {
             Why::Lifetime => ", stopped by the lifetime limit",
             Why::DrainTimeout => ", stopped by the drain timeout",
             Why::Forgotten => ", stopped because GARM has forgotten this instance",
+            Why::Ghost => ", stopped because it had lost its job, and the forge its registration",
             Why::BootFailed => ", stopped because the boot has failed",
         });
-        format!("{how}{cause}{asked}; {job}")
+        let memory = if self.out_of_memory { " (by the kernel, for want of memory)" } else { "" };
+        format!("{how}{memory}{cause}{asked}; {job}")
     }
 
     fn exit_when_asked(&self, Order { manner, why }: Order) -> Exit {
@@ -107,6 +115,7 @@ impl End {
             Why::NotReady => Exit::NotReady,
             Why::BootFailed => Exit::Stopped,
             Why::Forgotten => Exit::Superseded,
+            Why::Ghost => Exit::RegistrationGone,
             Why::IdleLimit | Why::JobLimit | Why::Lifetime => Exit::LimitPassed,
             Why::Asked | Why::DrainTimeout => match (&self.job, result) {
                 (None, _) if self.was_listening => Exit::Done,
@@ -127,6 +136,7 @@ impl End {
             (How::Exited(7), _) | (_, Some(Cause::VersionRefused)) => Exit::VersionRefused,
             (How::Exited(5), _) | (_, Some(_)) => Exit::RegistrationGone,
             (How::Signalled(_), _) => Exit::Killed,
+            _ if self.out_of_memory => Exit::Killed,
             (How::Unknown(_), _) => Exit::Internal,
             (How::Exited(_), _) if self.was_listening || self.job.is_some() => Exit::NoJob,
             (How::Exited(_) | How::NotStarted(_) | How::UpdateFailed, _) => Exit::NotReady,
@@ -264,6 +274,7 @@ mod tests {
             ),
             (End { asked: Some(asked(Drain, Why::Lifetime)), ..ok() }, Exit::LimitPassed),
             (End { asked: Some(asked(Drain, Why::Forgotten)), ..ok() }, Exit::Superseded),
+            (End { asked: Some(asked(Drain, Why::Ghost)), ..ok() }, Exit::RegistrationGone),
             (
                 End { asked: Some(asked(Stop, Why::NotReady)), was_listening: false, ..killed() },
                 Exit::NotReady,

@@ -65,11 +65,7 @@ impl Relaunch {
 /// Whether the runner may be started again at all: it had no job, and is still registered.
 /// An ephemeral runner that had one is unknown to the forge, and could never connect (actions/runner#3822).
 pub(super) fn may_start_again(progress: &Progress, dialect: Dialect, home: &Path) -> bool {
-    !progress.has_seen_job() && is_registered(dialect, home)
-}
-
-pub(super) fn is_registered(dialect: Dialect, home: &Path) -> bool {
-    dialect.registration_files().iter().all(|file| home.join(file).exists())
+    !progress.has_seen_job() && dialect.is_registered(home)
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //! Theory of operation: one task (the actor, `actor.rs`) owns the runner's process. Everybody else holds
 //! a [`Supervisor`], which sends it orders, and reads the [`State`] that it publishes; nobody else
 //! signals the process, and there is no lock around it. What has happened so far is in its `record`,
-//! which rests on two small state machines without any I/O: `progress` (what the runner says that it is
-//! doing) and `leave` (how far we have gone in making it leave). The actor waits for the next input (a chunk of output, the
+//! which rests on three small state machines without any I/O: `progress` (what the runner says that it is
+//! doing), `leave` (how far we have gone in making it leave) and `limits` (how long it may go on). The actor waits for the next input (a chunk of output, the
 //! end of the process, an order, the clock), asks them what follows, and does it.
 //!
 //! A runner may be started several times in one life: after an update of itself, and, as long as no
@@ -13,18 +13,22 @@
 //! Invariants:
 //! - The runner's pipes are read at any rate until its end, and no reader of ours can hold it up.
 //! - Only the runner's own lines change the state, and never back from a job to before it.
-//! - A running job is signalled only after a stop was asked for, or a drain's time has passed.
-//! - After the end, nothing of the runner's process group is left.
+//! - A running job is signalled only after a stop was asked for, or a limit that a person set has passed.
+//! - After the end, a fault of our own included, nothing of the runner's process group is left.
 //!
 //! Owns: the runner's process group, its output, its environment. Must not: know GARM, or how the
 //! runner came to be on disk.
 
 mod actor;
+mod diag;
 mod end;
 mod ends;
 pub mod environment;
+mod flood;
 mod forward;
+mod ghost;
 mod leave;
+mod limits;
 pub mod output;
 mod progress;
 mod record;
@@ -42,6 +46,7 @@ use crate::host::process::Program;
 pub use end::{End, How, Job};
 pub use ends::Relaunch;
 pub use forward::{Forwarder, our_stdout};
+pub use limits::Limits;
 
 /// Everything that the supervisor needs to know, resolved by the caller.
 #[derive(Debug, Clone)]
@@ -55,6 +60,9 @@ pub struct Launch {
     pub drain_timeout: Option<Duration>,
     /// How long the runner may take to leave after SIGINT.
     pub stop_grace: Duration,
+    pub limits: Limits,
+    /// How long a runner may listen on that the forge has forgotten; `None`: that is not looked for.
+    pub ghost_limit: Option<Duration>,
     /// `None`: every end is the end. For a command of the user's own, whose exit codes mean nothing
     /// to us.
     pub relaunch: Option<Relaunch>,
@@ -103,6 +111,8 @@ pub enum Why {
     DrainTimeout,
     /// GARM does not know this instance any more.
     Forgotten,
+    /// The forge gave its job to nobody or to another runner, and took its registration away.
+    Ghost,
     /// The boot failed beside it.
     BootFailed,
 }

@@ -5,8 +5,9 @@ use tokio::time::Instant;
 
 use super::end::{End, How, Job};
 use super::leave::{Leave, Times, Work};
+use super::limits::Clock;
 use super::progress::Progress;
-use super::{Launch, Order, State, ends};
+use super::{Launch, Order, State};
 use crate::forge::{Cause, Event};
 use crate::text::{Tail, one_line, readable};
 
@@ -17,6 +18,9 @@ pub(super) struct Record {
     /// The strongest order to leave.
     pub(super) asked: Option<Order>,
     pub(super) starts: u32,
+    pub(super) clock: Clock,
+    /// Whether the kernel has killed the last process for want of memory.
+    pub(super) out_of_memory: bool,
     was_listening: bool,
     /// What the present process has printed.
     tail: Tail,
@@ -25,6 +29,7 @@ pub(super) struct Record {
 impl Record {
     pub(super) fn started(&mut self) {
         self.starts += 1;
+        self.clock.started(Instant::now());
         self.tail = Tail::default();
     }
 
@@ -41,6 +46,7 @@ impl Record {
             Progress::Finished { .. } => self.leave.job_completed(times, now),
             Progress::Starting | Progress::Listening => self.leave,
         };
+        self.clock.progressed(&progress, now);
         self.progress = progress;
         self.was_listening |= self.progress == Progress::Listening;
         true
@@ -76,7 +82,7 @@ impl Record {
         let (job, last_words) = (self.job(), self.tail.text());
         let cause = if job.is_some() {
             None
-        } else if how == How::Exited(2) && !ends::is_registered(launch.dialect, &launch.home) {
+        } else if how == How::Exited(2) && !launch.dialect.is_registered(&launch.home) {
             Some(Cause::RegistrationGone)
         } else {
             launch.dialect.cause(&last_words)
@@ -87,7 +93,9 @@ impl Record {
             was_listening: self.was_listening,
             asked: self.asked,
             cause,
+            out_of_memory: self.out_of_memory,
             last_words,
+            log: String::new(),
             starts: self.starts,
         }
     }

@@ -13,10 +13,8 @@ use crate::support::after::{
     Scene, assert_failed_once, assert_nothing_left, posted, registration_files, wait,
     wait_for_note, wait_for_start, wait_for_status,
 };
-use crate::support::{Boot, Ended, LONG, Running, Who};
+use crate::support::{Boot, Ended, FOR_EVER, LONG, Running, Who};
 
-/// Longer than a test may take: whatever lasts so long has to be ended.
-const FOR_EVER: Duration = Duration::from_secs(3600);
 /// What a person at a terminal would call at once, on a machine that is busy with other tests.
 const FAST: Duration = Duration::from_secs(6);
 

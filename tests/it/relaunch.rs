@@ -17,9 +17,7 @@ use crate::support::after::{
     Scene, assert_nothing_left, end_the_idle_listener, posted, processes_under, registration_files,
     wait, wait_for_note, wait_for_status,
 };
-use crate::support::{Boot, Ended, LONG, one_job};
-
-const FOR_EVER: Duration = Duration::from_secs(3600);
+use crate::support::{Boot, Ended, FOR_EVER, LONG, one_job};
 
 fn sim(script: RunnerScript) -> (Sim, Instance) {
     let sim =

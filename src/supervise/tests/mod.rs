@@ -69,6 +69,8 @@ impl Home {
             dialect: Dialect::GitHub,
             drain_timeout: None,
             stop_grace: LONG,
+            limits: Limits::default(),
+            ghost_limit: None,
             relaunch: Some(Relaunch {
                 limit: 2,
                 pause: Duration::from_millis(10),

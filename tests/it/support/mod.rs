@@ -23,6 +23,9 @@ pub use scene::*;
 /// Longer than anything takes; a test that needs it has failed.
 pub const LONG: Duration = Duration::from_secs(60);
 
+/// Longer than a test may take: whatever lasts so long has to be ended.
+pub const FOR_EVER: Duration = Duration::from_secs(3600);
+
 /// Who starts the binary, and so who the runner is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {

@@ -140,6 +140,8 @@ keys! {
     config_needs_replace: flag;
     /// `configure`: the agent id, instead of the forge's.
     agent_id: number;
+    /// `remove`: so long.
+    remove: ms;
     /// `remove`: waits for a line on stdin, for ever if stdin stays open.
     remove_prompts: flag;
     /// `remove`: the exit code.

@@ -277,6 +277,9 @@ fn write_runner(home: &Home, inputs: &Inputs, agent_id: &str) -> bool {
 pub fn remove(home: &Home, script: &Script, words: &[String]) -> i32 {
     let inputs = Inputs::read(words);
     system::catch_signals(&[]);
+    if let Some(code) = linger(home, script, "remove") {
+        return code;
+    }
     if script.is_set("remove_prompts") {
         println!("Enter runner remove token:");
         let _ = io::stdout().flush();

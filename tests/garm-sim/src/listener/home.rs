@@ -7,6 +7,7 @@ use std::fs::{self, OpenOptions, Permissions};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::sync::OnceLock;
 use std::path::{Path, PathBuf};
 
 use crate::{clock, system};
@@ -127,7 +128,8 @@ impl Home {
     pub fn diag(&self, text: &[u8]) {
         let folder = self.path("_diag");
         let _ = fs::create_dir_all(&folder);
-        let name = format!("Runner_{}-utc.log", clock::file_time());
+        static NAME: OnceLock<String> = OnceLock::new();
+        let name = NAME.get_or_init(|| format!("Runner_{}-utc.log", clock::file_time()));
         let file = OpenOptions::new()
             .append(true)
             .create(true)

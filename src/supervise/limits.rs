@@ -1,0 +1,128 @@
+//! How long a runner may wait, work and live: the limits that a person has set. Without I/O.
+//!
+//! | limit | from | to | then |
+//! |---|---|---|---|
+//! | idle | its first "Listening" | its job | it is drained: a job that comes just then is finished |
+//! | job | its job's first line | the job's last line | it is stopped |
+//! | lifetime | its first start | its end | it is drained: a running job is finished |
+//!
+//! A relaunch before a job starts none of them anew: to whoever waits for the machine it is the same runner.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::progress::Progress;
+use super::{Manner, Order, Why};
+
+/// `None`: without that limit.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Limits {
+    pub idle: Option<Duration>,
+    pub job: Option<Duration>,
+    pub lifetime: Option<Duration>,
+}
+
+/// When each of the limits began to run.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Clock {
+    started: Option<Instant>,
+    listening: Option<Instant>,
+    job: Option<Instant>,
+}
+
+impl Clock {
+    pub(super) fn started(&mut self, now: Instant) {
+        self.started.get_or_insert(now);
+    }
+
+    pub(super) fn progressed(&mut self, progress: &Progress, now: Instant) {
+        match progress {
+            Progress::Starting | Progress::Finished { .. } => {}
+            Progress::Listening => {
+                self.listening.get_or_insert(now);
+            }
+            Progress::Running { .. } => {
+                self.job.get_or_insert(now);
+            }
+        }
+    }
+
+    /// The order that is due next, and when. `asked` is the strongest order so far: an order that is no
+    /// stronger changes nothing any more.
+    pub(super) fn next(
+        &self,
+        limits: Limits,
+        progress: &Progress,
+        asked: Option<Order>,
+    ) -> Option<(Instant, Order)> {
+        let waits = !progress.has_seen_job();
+        let works = matches!(progress, Progress::Running { .. });
+        let due = |from: Option<Instant>, limit: Option<Duration>| Some(from? + limit?);
+        let all = [
+            (due(self.listening, limits.idle), waits, Manner::Drain, Why::IdleLimit),
+            (due(self.job, limits.job), works, Manner::Stop, Why::JobLimit),
+            (due(self.started, limits.lifetime), true, Manner::Drain, Why::Lifetime),
+        ];
+        all.into_iter()
+            .filter(|(_, counts, manner, _)| {
+                *counts && asked.is_none_or(|asked| *manner > asked.manner)
+            })
+            .filter_map(|(due, _, manner, why)| Some((due?, Order { manner, why })))
+            .min_by_key(|(due, _)| *due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const LIMITS: Limits =
+        Limits { idle: Some(SECOND), job: Some(SECOND), lifetime: Some(Duration::from_secs(60)) };
+
+    fn running() -> Progress {
+        Progress::Running { name: "build".to_owned() }
+    }
+
+    fn asked(manner: Manner) -> Order {
+        Order { manner, why: Why::Asked }
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_ever_due() {
+        let now = Instant::now();
+        let mut clock = Clock::default();
+        clock.started(now);
+        clock.progressed(&Progress::Listening, now);
+        assert_eq!(clock.next(Limits::default(), &Progress::Listening, None), None);
+    }
+
+    #[test]
+    fn an_idle_runner_is_drained_and_a_job_ends_that_limit() {
+        let now = Instant::now();
+        let mut clock = Clock::default();
+        clock.started(now);
+        clock.progressed(&Progress::Listening, now);
+        let drain = Order { manner: Manner::Drain, why: Why::IdleLimit };
+        assert_eq!(clock.next(LIMITS, &Progress::Listening, None), Some((now + SECOND, drain)));
+        // Being started again is no new beginning.
+        clock.progressed(&Progress::Listening, now + SECOND / 2);
+        assert_eq!(clock.next(LIMITS, &Progress::Starting, None), Some((now + SECOND, drain)));
+        let then = now + SECOND / 2;
+        clock.progressed(&running(), then);
+        let stop = Order { manner: Manner::Stop, why: Why::JobLimit };
+        assert_eq!(clock.next(LIMITS, &running(), None), Some((then + SECOND, stop)));
+    }
+
+    #[test]
+    fn the_job_limit_holds_while_a_drain_waits_and_not_after_a_stop() {
+        let now = Instant::now();
+        let mut clock = Clock::default();
+        clock.started(now);
+        clock.progressed(&running(), now);
+        let why = |asked| clock.next(LIMITS, &running(), Some(asked)).map(|(_, order)| order.why);
+        assert_eq!(why(asked(Manner::Drain)), Some(Why::JobLimit));
+        assert_eq!(why(asked(Manner::Stop)), None);
+    }
+}

@@ -1,0 +1,103 @@
+//! Want of memory: who is killed for it, and how that is told.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use garm_sim::archive::runner_runs;
+use garm_sim::{InstanceSpec, RunnerScript};
+
+use crate::support::after::{Scene, assert_nothing_left, wait, wait_for_note, wait_for_status};
+use crate::support::{Boot, FOR_EVER, LONG, need_root, read, scripted};
+
+/// A cgroup with little memory, of whichever version this machine has.
+struct Little(PathBuf);
+
+impl Little {
+    fn new() -> Self {
+        need_root();
+        let name = format!("garm-it-{}", std::process::id());
+        let v1 = Path::new("/sys/fs/cgroup/memory");
+        let (group, limits) = if v1.is_dir() {
+            (v1.join(name), ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"])
+        } else {
+            let root = Path::new("/sys/fs/cgroup");
+            let _ = fs::write(root.join("cgroup.subtree_control"), "+memory");
+            (root.join(name), ["memory.max", "memory.swap.max"])
+        };
+        fs::create_dir(&group).expect("root can make a cgroup for memory");
+        fs::write(group.join(limits[0]), "64M").unwrap();
+        // Where there is no swap it cannot be limited.
+        let _ = fs::write(
+            group.join(limits[1]),
+            if limits[1].contains("swap.max") { "0" } else { "64M" },
+        );
+        Self(group)
+    }
+
+    /// Words that start a program inside.
+    fn enter(&self) -> String {
+        format!("echo $$ >{}/cgroup.procs; exec \"$@\"", self.0.display())
+    }
+}
+
+impl Drop for Little {
+    fn drop(&mut self) {
+        // What has just been killed may still be on its way out.
+        for _ in 0..50 {
+            if fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn a_runner_that_the_kernel_kills_for_want_of_memory_is_told_as_that() {
+    let little = Little::new();
+    // The job makes the Listener the best victim, and then takes all there is.
+    let eat = "echo 1000 >/proc/$PPID/oom_score_adj; exec tail /dev/zero";
+    let sim =
+        scripted(RunnerScript::one_job(Duration::from_millis(200), FOR_EVER).job_command(eat));
+    let instance = sim.create(InstanceSpec::default());
+    let enter = little.enter();
+    let running = Boot::of(&instance).as_root().through(&["sh", "-c", &enter, "sh"]).spawn();
+    let ended = running.wait(LONG);
+    let scene = Scene(&sim, &ended);
+    assert_eq!(ended.code, 34, "{scene}");
+    let says = "killed by signal 9 (by the kernel, for want of memory)";
+    assert!(ended.stderr.contains(says), "{scene}");
+    assert_nothing_left(&sim, &ended);
+}
+
+#[test]
+fn a_runner_that_somebody_kills_is_not_told_as_that() {
+    let sim = scripted(RunnerScript::new());
+    let instance = sim.create(InstanceSpec::default());
+    let running = Boot::of(&instance).as_root().spawn();
+    wait_for_status(&running, &sim, "idle");
+    let listener = nix::unistd::Pid::from_raw(runner_runs(&running.home())[0].pid);
+    nix::sys::signal::kill(listener, nix::sys::signal::Signal::SIGKILL).unwrap();
+    let ended = running.wait(LONG);
+    assert_eq!(ended.code, 34, "{}", Scene(&sim, &ended));
+    assert!(!ended.stderr.contains("memory)"), "{}", Scene(&sim, &ended));
+}
+
+#[test]
+fn the_agent_is_spared_and_the_runner_is_not() {
+    let score = |pid: i32| read(Path::new(&format!("/proc/{pid}/oom_score_adj"))).trim().to_owned();
+    let sim = scripted(RunnerScript::one_job(Duration::from_millis(200), FOR_EVER));
+    let instance = sim.create(InstanceSpec::default());
+    let set = "echo 300 >/proc/self/oom_score_adj; exec \"$@\"";
+    let running = Boot::of(&instance).as_root().through(&["sh", "-c", set, "sh"]).spawn();
+    wait_for_note(&running, &sim, "job started");
+    // Without CAP_SYS_RESOURCE it can only go back to where it was.
+    let agents = score(running.pid().as_raw());
+    assert!(["-900", "0"].contains(&agents.as_str()), "{agents}");
+    assert_eq!(score(runner_runs(&running.home())[0].pid), "300");
+    running.signal(nix::sys::signal::Signal::SIGTERM);
+    wait(&running, &sim, "it has heard that", || running.stderr().contains("asked to leave"));
+    running.signal(nix::sys::signal::Signal::SIGTERM);
+    running.wait(LONG);
+}
