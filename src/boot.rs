@@ -5,13 +5,15 @@
 //! | preflight | takes the lock and asks the used marker, before a word to GARM |
 //! | discover | says `installing`, and finds out who this instance is to be |
 //! | fetch | finds, copies or downloads the runner; its papers are fetched beside it |
-//! | dependencies | looks for the libraries that it needs |
+//! | dependencies | looks for the libraries that it needs, waits for Docker if asked to |
 //! | configure | writes the JIT files, or registers with config.sh |
 //! | introduce | tells GARM about the system, while GARM still listens |
 //! | start | starts the Listener and waits until it listens |
 //! | announce | says `idle` |
 //! | supervise | leads the runner to its end |
 //! | finish | says `failed` if GARM is still to hear it, and chooses the exit code |
+//!
+//! An installation ([`Goal::Install`]) goes from configure to finish.
 //!
 //! Owns: the order of things, and what is said to GARM at each. Must not: do any of it itself. Every way
 //! out of here, a panic included, goes through [`Boot::finish`].
@@ -20,6 +22,7 @@ mod assignment;
 mod authorities;
 mod deregister;
 mod discover;
+mod docker;
 mod fetch;
 mod kept;
 mod leftovers;
@@ -51,7 +54,7 @@ use crate::host::{memory, os};
 use crate::http::{Http, Patience, Trust};
 use crate::secret::Secret;
 use crate::state::{self, Instance, State, StateError};
-use crate::supervise::{self, End, Supervisor, Why};
+use crate::supervise::{self, Supervisor, Why};
 use crate::timeline::{Phase, Timeline};
 use crate::tools::{blocking, dependencies};
 
@@ -62,12 +65,13 @@ const LAST_WORD_WHEN_STOPPED: Duration = Duration::from_secs(8);
 /// The least that `failed` is tried when the deadline has passed already.
 const LAST_WORD: Duration = Duration::from_secs(5);
 
-/// Boots, supervises and ends one runner. `on_phase` hears of each phase as it begins; what it does wrong
-/// counts as a fault of the phase.
+/// Boots one runner, and leads it as far as `goal` says. `on_phase` hears of each phase as it begins; what
+/// it does wrong counts as a fault of the phase.
 ///
 /// # Errors
 /// Why the boot could not even begin; GARM has heard nothing then.
 pub async fn boot(
+    goal: Goal,
     config: Config,
     signals: Signals,
     on_phase: impl Fn(Phase) + 'static,
@@ -85,6 +89,7 @@ pub async fn boot(
     tokio::spawn(halt_when(signals.clone(), reporter.clone(), halt));
     let trust = config.trust.clone();
     let boot = Boot {
+        goal,
         config,
         signals,
         state,
@@ -129,8 +134,19 @@ async fn halt_when(signals: Signals, reporter: Reporter, halt: CancellationToken
     halt.cancel();
 }
 
+/// How far a boot goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goal {
+    /// To the end of a runner's life.
+    Run,
+    /// To a configured runner, which is left in its home for a later boot of the same instance: in another
+    /// container perhaps, and with another state folder.
+    Install,
+}
+
 /// Everything that the phases share.
 struct Boot {
+    goal: Goal,
     config: Config,
     signals: Signals,
     state: State,
@@ -152,15 +168,19 @@ struct Boot {
 }
 
 impl Boot {
-    async fn story(&self) -> Result<Box<End>, Error> {
+    async fn story(&self) -> Result<Exit, Error> {
         self.during(Phase::Preflight, async { self.preflight() }).await?;
         let assignment = self.during(Phase::Discover, self.discover()).await?;
         let papers = self.during(Phase::Fetch, Box::pin(self.fetch(assignment))).await?;
-        self.during(Phase::Dependencies, self.dependencies()).await?;
+        self.during(Phase::Dependencies, self.needs()).await?;
         let agent_id = self.during(Phase::Configure, self.configure(papers)).await?;
+        if self.goal == Goal::Install {
+            info!("the runner is installed; a later run of this instance finds it");
+            return Ok(Exit::Done);
+        }
         self.during(Phase::Introduce, self.introduce(agent_id)).await?;
         let runner = self.during(Phase::Start, self.start()).await?;
-        self.live(runner, agent_id).await
+        self.live(runner, agent_id).await.map(|end| end.exit())
     }
 
     /// Looks at the machine. Most of it is not worth a failure: what really does not work says so itself.
@@ -195,6 +215,13 @@ impl Boot {
         }
     }
 
+    /// What the runner and its jobs need from the system.
+    async fn needs(&self) -> Result<(), Error> {
+        let (libraries, docker, ()) =
+            tokio::join!(self.dependencies(), self.docker(), self.ca_certs());
+        libraries.and(docker)
+    }
+
     async fn dependencies(&self) -> Result<(), Error> {
         let (home, search) = (self.config.home.clone(), start::search(&self.config));
         let missing = blocking(move || dependencies::missing_libraries(&home, &search)).await;
@@ -224,9 +251,7 @@ impl Boot {
                 let place = start::place(&self.config, &self.defaults.borrow());
                 let patience = self.garm.patience();
                 let id = configure::register(&place, &registration, &token, at, patience).await?;
-                if let Some(kept) = self.kept() {
-                    kept.keep_registration(id);
-                }
+                self.kept().keep_registration(id);
                 info!(agent_id = id, "the runner is registered");
                 self.registered_with.replace(Some(token));
                 Ok(Some(id))
@@ -266,16 +291,20 @@ impl Boot {
         up.map(|()| runner).map_err(Error::Ended)
     }
 
-    async fn finish(&self, outcome: Result<Box<End>, Error>) -> Exit {
+    async fn finish(&self, outcome: Result<Exit, Error>) -> Exit {
         let stopped = self.signals.count() > 0;
         let last = self.phase.get();
         self.timeline.borrow_mut().end(last);
         self.timeline.borrow_mut().begin(Phase::Finish);
         let (exit, heard) = match outcome {
+<<<<<<< HEAD
+            Ok(exit) => (exit, self.goal == Goal::Run),
+=======
             Ok(end) => {
                 self.note_job(&end);
                 (end.exit(), true)
             }
+>>>>>>> main
             Err(error) => {
                 let error = self.cause(error);
                 let message = told::failure(&error, last, self.garm.skew());
@@ -291,10 +320,17 @@ impl Boot {
                 (error.exit(), heard)
             }
         };
+<<<<<<< HEAD
+        // Kept is what another start of this instance can use: the one that follows an installation, or
+        // the next one if GARM could not be told of a failure.
+        if heard {
+            self.kept().forget();
+=======
         self.deregister().await;
         // A GARM that could not be told may still take another start of this instance.
         if heard && let Some(kept) = self.kept() {
             kept.forget();
+>>>>>>> main
         }
         self.timeline.borrow_mut().end(Phase::Finish);
         if let Err(error) = self.state.write_timeline(&self.timeline.borrow()) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
-use crate::boot::{self, Signals};
+use crate::boot::{self, Goal, Signals};
 use crate::cli::{self, Invocation};
 use crate::config::{self, Bootstrap, Config, Environment, Flags, Layers, LogSettings};
 use crate::error::Error;
@@ -19,7 +19,7 @@ use crate::host::oom;
 use crate::host::users::Account;
 use crate::http::{Http, Patience, ProxySettings};
 use crate::state::{self, Instance, State};
-use crate::{init, log};
+use crate::{commands, init, log};
 
 /// How long GARM is asked to listen to a person's mistake.
 const TELL_LIMIT: Duration = Duration::from_secs(10);
@@ -29,17 +29,32 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     // The provider is the process's; a second one in a test is no error.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let env = Environment::of_process();
-    let invocation = match cli::parse(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let invocation = match cli::parse(args.iter().cloned()) {
         Ok(invocation) => invocation,
-        Err(error) => return typed_wrong(&error, env),
+        Err(error) => return typed_wrong(&error, env, cli::is_boot(&args)),
     };
     match invocation {
-        Invocation::Run { flags } => in_runtime(boot(Layers::new(flags, env))),
+        Invocation::Run { flags } => in_runtime(boot(Layers::new(flags, env), Goal::Run)),
+        Invocation::Install { flags } => in_runtime(boot(Layers::new(flags, env), Goal::Install)),
+        Invocation::Prepare { flags } => {
+            init::signals::release();
+            in_runtime(commands::prepare::prepare(Layers::new(flags, env)))
+        }
+        Invocation::Report { flags, order } => {
+            // A signal ends it at once, as it ends any program.
+            init::signals::release();
+            in_runtime(commands::report::report(Layers::new(flags, env), order))
+        }
     }
 }
 
+<<<<<<< HEAD
+async fn boot(mut layers: Layers, goal: Goal) -> Exit {
+=======
 async fn boot(mut layers: Layers) -> Exit {
     oom::protect();
+>>>>>>> main
     let signals = Signals::listen();
     init::signals::release();
     let signals = match signals {
@@ -51,7 +66,7 @@ async fn boot(mut layers: Layers) -> Exit {
     };
     let mut bootstrap = None;
     let ended = match resolve(&mut layers, &mut bootstrap) {
-        Ok(config) => Box::pin(boot::boot(config, signals, |phase| debug!("{phase}"))).await,
+        Ok(config) => Box::pin(boot::boot(goal, config, signals, |phase| debug!("{phase}"))).await,
         Err(error) => Err(error.into()),
     };
     match ended {
@@ -77,11 +92,15 @@ fn resolve(
     Config::resolve(layers, read?)
 }
 
-/// A command line that was not understood, or a request for help: clap has the words.
-fn typed_wrong(error: &clap::Error, env: Environment) -> Exit {
+/// A command line that was not understood, or a request for help: clap has the words. Only where it was
+/// to be a boot is there something to tell GARM: the instance will have no runner.
+fn typed_wrong(error: &clap::Error, env: Environment, is_boot: bool) -> Exit {
     let _ = error.print();
     if !error.use_stderr() {
         return Exit::Done;
+    }
+    if !is_boot {
+        return Exit::Usage;
     }
     init::signals::release();
     let mut layers = Layers::new(Flags::new(), env);
@@ -114,7 +133,7 @@ async fn refuse(layers: &Layers, bootstrap: Option<&Bootstrap>, error: Error) ->
 
 /// Sends `failed`, unless this is a second start: then the first one speaks.
 async fn tell_garm(layers: &Layers, bootstrap: Option<&Bootstrap>, error: &Error) {
-    let Some(access) = config::access_to_report(layers, bootstrap) else { return };
+    let Ok(access) = config::access_to_report(layers, bootstrap) else { return };
     let instance = Instance::new(access.callback.as_str(), access.token.expose());
     let dirs = config::dirs(layers, &Account::current());
     let claimed = state::folder(&dirs.state)

@@ -86,9 +86,13 @@ pub(super) fn duration(
     layers: &Layers,
     setting: &'static Setting,
 ) -> Result<Option<Duration>, ConfigError> {
-    read(layers, setting, "a duration such as 90s, 5m or 2h", |text| {
-        humantime::parse_duration(text).ok()
-    })
+    read(layers, setting, "a duration such as 90s, 5m or 2h", parse_duration)
+}
+
+/// What is longer than anything here lives is as good as for ever, and can be added to a time.
+pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+    const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+    Some(humantime::parse_duration(text).ok()?.min(LONGEST))
 }
 
 pub(super) fn boolean(

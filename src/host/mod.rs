@@ -3,6 +3,7 @@
 //! Owns: every call that asks or changes the host outside of HTTP. Must not: know GARM, a runner or a
 //! boot phase.
 
+pub mod docker;
 pub mod elf;
 pub mod files;
 pub mod memory;

@@ -70,6 +70,11 @@ impl SystemStore {
         for (path, pem) in missing {
             write_atomic(&path, pem.as_bytes(), 0o644, None)?;
         }
+        self.update(cancel).await
+    }
+
+    /// Has the tool take up what lies in the folder of the additions.
+    pub async fn update(&self, cancel: &CancellationToken) -> Result<(), StoreError> {
         let program = Program {
             path: self.tool.clone(),
             args: self.args.iter().map(Into::into).collect(),

@@ -54,6 +54,15 @@ struct Runner {
     memory: oom::Watch,
 }
 
+impl Drop for Runner {
+    /// A fault of our own must not leave the runner alone, with nobody to read its output.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.group.signal(Signal::SIGKILL);
+        }
+    }
+}
+
 impl Actor {
     pub(super) fn new(
         launch: Launch,

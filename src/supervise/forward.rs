@@ -2,18 +2,20 @@
 //!
 //! A thread of its own writes them, fed by a queue of at most [`QUEUE`] bytes. When the reader behind
 //! the sink is slow or gone, lines are dropped and counted, and a line says how many; the runner never
-//! waits for it. Must not: write through `std::io::stdout`, the lock of which a log line may want
+//! waits for it. A flood is cut before it comes to the queue (`flood`). Must not: write through `std::io::stdout`, the lock of which a log line may want
 //! while this thread stands in a full pipe.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+
+use super::flood::Bucket;
 
 /// How much may wait to be written.
 const QUEUE: usize = 1024 * 1024;
@@ -28,6 +30,7 @@ pub fn our_stdout() -> io::Result<File> {
 /// The sending end. Dropping it ends the thread, once that has written what is queued.
 pub struct Forwarder {
     lines: mpsc::Sender<String>,
+    bucket: Mutex<Bucket>,
     shared: Arc<Shared>,
     done: oneshot::Receiver<()>,
 }
@@ -50,13 +53,16 @@ impl Forwarder {
         };
         // Without a thread the lines count as dropped: the receiver is gone then.
         let _ = std::thread::Builder::new().name("forward".to_owned()).spawn(writer);
-        Self { lines, shared, done }
+        let bucket = Mutex::new(Bucket::new(Instant::now()));
+        Self { lines, bucket, shared, done }
     }
 
     /// Queues `line`, to which a line end is added; drops it if there is no room.
     pub fn send(&self, line: &str) {
         let cost = line.len() + PER_LINE;
-        if self.shared.queued.load(Relaxed) + cost > QUEUE {
+        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_flood = !bucket.admits(line.len() + 1, Instant::now());
+        if is_flood || self.shared.queued.load(Relaxed) + cost > QUEUE {
             self.shared.dropped.fetch_add(1, Relaxed);
             return;
         }

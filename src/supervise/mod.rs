@@ -14,7 +14,7 @@
 //! - The runner's pipes are read at any rate until its end, and no reader of ours can hold it up.
 //! - Only the runner's own lines change the state, and never back from a job to before it.
 //! - A running job is signalled only after a stop was asked for, or a limit that a person set has passed.
-//! - After the end, nothing of the runner's process group is left.
+//! - After the end, a fault of our own included, nothing of the runner's process group is left.
 //!
 //! Owns: the runner's process group, its output, its environment. Must not: know GARM, or how the
 //! runner came to be on disk.
@@ -24,6 +24,7 @@ mod diag;
 mod end;
 mod ends;
 pub mod environment;
+mod flood;
 mod forward;
 mod ghost;
 mod leave;

@@ -145,3 +145,12 @@ fn nobody_looks_for_ghosts_unasked() {
     let (sim, ended, _) = boots(script, &[]);
     assert_ended(&sim, &ended, 0, "Succeeded");
 }
+
+#[test]
+fn a_limit_that_no_clock_can_hold_is_as_good_as_none() {
+    let forever = ["--idle-limit", "500000000000y", "--lifetime", "9000000000000000000s"];
+    let more = ["--drain-timeout", "500000000000y", "--deadline", "500000000000y"];
+    let settings = [forever, more].concat();
+    let (sim, ended, _) = boots(RunnerScript::one_job(SECOND / 4, SECOND / 10), &settings);
+    assert_ended(&sim, &ended, 0, "Succeeded");
+}

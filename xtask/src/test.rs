@@ -7,14 +7,16 @@ use anyhow::{Result, bail};
 use crate::{dist, roots, shell};
 
 /// Programs that the tests use, and the Debian packages that bring them.
-const NEEDED: [(&str, &str); 7] = [
+const NEEDED: [(&str, &str); 9] = [
     ("unshare", "util-linux"),
     ("tar", "tar"),
     ("gcc", "gcc"),
     ("useradd", "passwd"),
+    ("curl", "curl"),
     ("podman", "podman"),
     ("runc", "runc"),
     ("debootstrap", "debootstrap"),
+    ("kubectl", "kubernetes-client"),
 ];
 /// The account that runners have in the tests.
 const USER: &str = "runner";

@@ -145,3 +145,21 @@ async fn a_runner_that_is_up_lets_wait_up_return_and_one_that_is_not_says_why() 
     let end = in_time(life.supervisor.wait_up()).await.unwrap_err();
     assert_eq!((end.exit(), end.last_words.as_str()), (Exit::NotReady, "no good"));
 }
+
+#[tokio::test]
+async fn a_fault_of_the_supervisor_itself_does_not_leave_the_runner_alone() {
+    let mut home = Home::new("echo $$ >pid; say Listening for Jobs; idle");
+    // No clock goes that far: the sum is a panic, and settings never hold such a value.
+    home.launch.limits.idle = Some(Duration::MAX);
+    let life = home.start();
+    let pid = life.written("pid").await;
+    let end = life.end().await;
+    assert_eq!(end.exit(), crate::exit::Exit::Internal);
+    for _ in 0..200 {
+        if !is_alive(&pid) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the runner {pid} is alive");
+}
