@@ -34,6 +34,7 @@ mod exit_codes;
 mod fetch;
 mod field_reports;
 mod install;
+mod kubernetes;
 mod last_words;
 mod lifecycle;
 mod limits;

@@ -2,6 +2,7 @@
 
 pub mod after;
 pub mod image;
+pub mod pod;
 pub mod podman;
 mod scene;
 pub mod traces;
