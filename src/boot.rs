@@ -54,7 +54,7 @@ use crate::host::{memory, os};
 use crate::http::{Http, Patience, Trust};
 use crate::secret::Secret;
 use crate::state::{self, Instance, State, StateError};
-use crate::supervise::{self, Supervisor, Why};
+use crate::supervise::{self, End, Supervisor, Why};
 use crate::timeline::{Phase, Timeline};
 use crate::tools::{blocking, dependencies};
 
@@ -144,6 +144,12 @@ pub enum Goal {
     Install,
 }
 
+/// How a boot ended that went well.
+enum Outcome {
+    Installed,
+    Ended(Box<End>),
+}
+
 /// Everything that the phases share.
 struct Boot {
     goal: Goal,
@@ -168,7 +174,7 @@ struct Boot {
 }
 
 impl Boot {
-    async fn story(&self) -> Result<Exit, Error> {
+    async fn story(&self) -> Result<Outcome, Error> {
         self.during(Phase::Preflight, async { self.preflight() }).await?;
         let assignment = self.during(Phase::Discover, self.discover()).await?;
         let papers = self.during(Phase::Fetch, Box::pin(self.fetch(assignment))).await?;
@@ -176,11 +182,11 @@ impl Boot {
         let agent_id = self.during(Phase::Configure, self.configure(papers)).await?;
         if self.goal == Goal::Install {
             info!("the runner is installed; a later run of this instance finds it");
-            return Ok(Exit::Done);
+            return Ok(Outcome::Installed);
         }
         self.during(Phase::Introduce, self.introduce(agent_id)).await?;
         let runner = self.during(Phase::Start, self.start()).await?;
-        self.live(runner, agent_id).await.map(|end| end.exit())
+        self.live(runner, agent_id).await.map(Outcome::Ended)
     }
 
     /// Looks at the machine. Most of it is not worth a failure: what really does not work says so itself.
@@ -217,6 +223,10 @@ impl Boot {
 
     /// What the runner and its jobs need from the system.
     async fn needs(&self) -> Result<(), Error> {
+        if self.goal == Goal::Install {
+            // Docker and the store of certificates are those of the container that runs the jobs.
+            return self.dependencies().await;
+        }
         let (libraries, docker, ()) =
             tokio::join!(self.dependencies(), self.docker(), self.ca_certs());
         libraries.and(docker)
@@ -291,20 +301,21 @@ impl Boot {
         up.map(|()| runner).map_err(Error::Ended)
     }
 
-    async fn finish(&self, outcome: Result<Exit, Error>) -> Exit {
+    async fn finish(&self, outcome: Result<Outcome, Error>) -> Exit {
         let stopped = self.signals.count() > 0;
         let last = self.phase.get();
         self.timeline.borrow_mut().end(last);
         self.timeline.borrow_mut().begin(Phase::Finish);
-        let (exit, heard) = match outcome {
-<<<<<<< HEAD
-            Ok(exit) => (exit, self.goal == Goal::Run),
-=======
-            Ok(end) => {
+        let (exit, over) = match outcome {
+            Ok(Outcome::Installed) => {
+                // It is for the boot that follows.
+                self.registered_with.take();
+                (Exit::Done, false)
+            }
+            Ok(Outcome::Ended(end)) => {
                 self.note_job(&end);
                 (end.exit(), true)
             }
->>>>>>> main
             Err(error) => {
                 let error = self.cause(error);
                 let message = told::failure(&error, last, self.garm.skew());
@@ -320,17 +331,11 @@ impl Boot {
                 (error.exit(), heard)
             }
         };
-<<<<<<< HEAD
-        // Kept is what another start of this instance can use: the one that follows an installation, or
-        // the next one if GARM could not be told of a failure.
-        if heard {
-            self.kept().forget();
-=======
         self.deregister().await;
-        // A GARM that could not be told may still take another start of this instance.
-        if heard && let Some(kept) = self.kept() {
-            kept.forget();
->>>>>>> main
+        // What is kept is for another start of this instance: the one that follows an installation, or the
+        // next one if GARM could not be told of a failure.
+        if over {
+            self.kept().forget();
         }
         self.timeline.borrow_mut().end(Phase::Finish);
         if let Err(error) = self.state.write_timeline(&self.timeline.borrow()) {

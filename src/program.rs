@@ -49,12 +49,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     }
 }
 
-<<<<<<< HEAD
 async fn boot(mut layers: Layers, goal: Goal) -> Exit {
-=======
-async fn boot(mut layers: Layers) -> Exit {
     oom::protect();
->>>>>>> main
     let signals = Signals::listen();
     init::signals::release();
     let signals = match signals {
