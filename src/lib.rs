@@ -13,7 +13,7 @@
 //!
 //! | floor | modules |
 //! |---|---|
-//! | 5 | [`boot`], [`cli`] |
+//! | 5 | [`boot`], [`cli`], [`end`] |
 //! | 4 | [`config`], [`error`] |
 //! | 3 | [`garm`], [`tools`], [`supervise`] |
 //! | 2 | [`forge`], [`http`], [`log`] |
@@ -22,6 +22,7 @@
 pub mod boot;
 pub mod cli;
 pub mod config;
+pub mod end;
 pub mod error;
 pub mod exit;
 pub mod forge;

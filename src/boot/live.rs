@@ -9,6 +9,7 @@ use super::{Boot, LAST_WORD};
 use crate::error::Error;
 use crate::garm::IdleOutcome;
 use crate::http::Patience;
+use crate::state::Life;
 use crate::supervise::{End, State, Supervisor, Why};
 use crate::timeline::Phase;
 
@@ -75,6 +76,9 @@ impl Boot {
             }
         };
         self.mark_used();
+        if known {
+            self.note(Life::become_idle);
+        }
         Ok(known)
     }
 
@@ -89,6 +93,9 @@ impl Boot {
                     marked = true;
                     self.registered_with.take();
                     self.mark_used();
+                    if let State::Running { job } = runner.state() {
+                        self.note(|life| life.run(&job));
+                    }
                 }
                 end = runner.wait_ended() => return end,
                 count = self.signals.more_than(seen) => {

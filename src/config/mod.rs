@@ -18,7 +18,7 @@ pub use access::{access, access_to_report};
 pub use bootstrap::Bootstrap;
 pub use layers::{Environment, Flags, Found, Layers, Origin};
 pub use parse::{LogFormat, LogSettings};
-pub use resolve::{bootstrap, dirs, proxy, trust};
+pub use resolve::{bootstrap, dirs, on_exit, proxy, trust};
 use url::Url;
 
 use crate::garm::Access;

@@ -29,6 +29,7 @@ mod deregister;
 mod discover;
 mod docker;
 mod drain;
+mod end;
 mod exit_codes;
 mod fetch;
 mod field_reports;
