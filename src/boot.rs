@@ -25,6 +25,7 @@ mod fetch;
 mod kept;
 mod leftovers;
 mod live;
+mod orphan;
 mod signals;
 mod start;
 pub(crate) mod told;

@@ -39,6 +39,7 @@ mod limits;
 mod matrix;
 mod memory;
 mod network;
+mod orphan;
 mod pid1;
 mod readme;
 mod refusals;
