@@ -13,6 +13,8 @@
 //! | supervise | leads the runner to its end |
 //! | finish | says `failed` if GARM is still to hear it, and chooses the exit code |
 //!
+//! An installation ([`Goal::Install`]) goes from configure to finish.
+//!
 //! Owns: the order of things, and what is said to GARM at each. Must not: do any of it itself. Every way
 //! out of here, a panic included, goes through [`Boot::finish`].
 
@@ -64,12 +66,13 @@ const LAST_WORD_WHEN_STOPPED: Duration = Duration::from_secs(8);
 /// The least that `failed` is tried when the deadline has passed already.
 const LAST_WORD: Duration = Duration::from_secs(5);
 
-/// Boots, supervises and ends one runner. `on_phase` hears of each phase as it begins; what it does wrong
-/// counts as a fault of the phase.
+/// Boots one runner, and leads it as far as `goal` says. `on_phase` hears of each phase as it begins; what
+/// it does wrong counts as a fault of the phase.
 ///
 /// # Errors
 /// Why the boot could not even begin; GARM has heard nothing then.
 pub async fn boot(
+    goal: Goal,
     config: Config,
     signals: Signals,
     on_phase: impl Fn(Phase) + 'static,
@@ -87,6 +90,7 @@ pub async fn boot(
     tokio::spawn(halt_when(signals.clone(), reporter.clone(), halt));
     let trust = config.trust.clone();
     let boot = Boot {
+        goal,
         config,
         signals,
         state,
@@ -132,8 +136,25 @@ async fn halt_when(signals: Signals, reporter: Reporter, halt: CancellationToken
     halt.cancel();
 }
 
+/// How far a boot goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goal {
+    /// To the end of a runner's life.
+    Run,
+    /// To a configured runner, which is left in its home for a later boot of the same instance: in another
+    /// container perhaps, and with another state folder.
+    Install,
+}
+
+/// How a boot ended that went well.
+enum Outcome {
+    Installed,
+    Ended(Box<End>),
+}
+
 /// Everything that the phases share.
 struct Boot {
+    goal: Goal,
     config: Config,
     signals: Signals,
     state: State,
@@ -156,16 +177,20 @@ struct Boot {
 }
 
 impl Boot {
-    async fn story(&self) -> Result<Box<End>, Error> {
+    async fn story(&self) -> Result<Outcome, Error> {
         self.during(Phase::Preflight, async { self.preflight() }).await?;
         let assignment = self.during(Phase::Discover, self.discover()).await?;
         let papers = self.during(Phase::Fetch, Box::pin(self.fetch(assignment))).await?;
         self.during(Phase::Dependencies, self.needs()).await?;
         let agent_id = self.during(Phase::Configure, self.configure(papers)).await?;
         self.life.borrow_mut().agent_id = agent_id;
+        if self.goal == Goal::Install {
+            info!("the runner is installed; a later run of this instance finds it");
+            return Ok(Outcome::Installed);
+        }
         self.during(Phase::Introduce, self.introduce(agent_id)).await?;
         let runner = self.during(Phase::Start, self.start()).await?;
-        self.live(runner, agent_id).await
+        self.live(runner, agent_id).await.map(Outcome::Ended)
     }
 
     /// Looks at the machine. Most of it is not worth a failure: what really does not work says so itself.
@@ -202,6 +227,10 @@ impl Boot {
 
     /// What the runner and its jobs need from the system.
     async fn needs(&self) -> Result<(), Error> {
+        if self.goal == Goal::Install {
+            // Docker and the store of certificates are those of the container that runs the jobs.
+            return self.dependencies().await;
+        }
         let (libraries, docker, ()) =
             tokio::join!(self.dependencies(), self.docker(), self.ca_certs());
         libraries.and(docker)
@@ -236,9 +265,7 @@ impl Boot {
                 let place = start::place(&self.config, &self.defaults.borrow());
                 let patience = self.garm.patience();
                 let id = configure::register(&place, &registration, &token, at, patience).await?;
-                if let Some(kept) = self.kept() {
-                    kept.keep_registration(id);
-                }
+                self.kept().keep_registration(id);
                 info!(agent_id = id, "the runner is registered");
                 self.registered_with.replace(Some(token));
                 Ok(Some(id))
@@ -278,13 +305,19 @@ impl Boot {
         up.map(|()| runner).map_err(Error::Ended)
     }
 
-    async fn finish(&self, outcome: Result<Box<End>, Error>) -> Exit {
+    async fn finish(&self, outcome: Result<Outcome, Error>) -> Exit {
         let stopped = self.signals.count() > 0;
         let last = self.phase.get();
         self.timeline.borrow_mut().end(last);
         self.timeline.borrow_mut().begin(Phase::Finish);
-        let (exit, heard) = match outcome {
-            Ok(end) => {
+        let (exit, over) = match outcome {
+            Ok(Outcome::Installed) => {
+                // It is for the boot that follows.
+                self.registered_with.take();
+                self.note(|life| life.end(Exit::Done, None, "the runner is installed"));
+                (Exit::Done, false)
+            }
+            Ok(Outcome::Ended(end)) => {
                 self.note_job(&end);
                 let exit = end.exit();
                 let reason = (exit != Exit::Done).then(|| exit.reason());
@@ -309,9 +342,10 @@ impl Boot {
             }
         };
         self.deregister().await;
-        // A GARM that could not be told may still take another start of this instance.
-        if heard && let Some(kept) = self.kept() {
-            kept.forget();
+        // What is kept is for another start of this instance: the one that follows an installation, or the
+        // next one if GARM could not be told of a failure.
+        if over {
+            self.kept().forget();
         }
         self.timeline.borrow_mut().end(Phase::Finish);
         if let Err(error) = self.state.write_timeline(&self.timeline.borrow()) {

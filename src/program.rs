@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
-use crate::boot::{self, Signals};
+use crate::boot::{self, Goal, Signals};
 use crate::cli::{self, Invocation};
 use crate::config::{self, Bootstrap, Config, Environment, Flags, Layers, LogSettings};
 use crate::error::Error;
@@ -19,7 +19,7 @@ use crate::host::oom;
 use crate::host::users::Account;
 use crate::http::{Http, Patience, ProxySettings};
 use crate::state::{self, Instance, Life, State, StateError};
-use crate::{end, init, log};
+use crate::{commands, end, init, log};
 
 /// How long GARM is asked to listen to a person's mistake.
 const TELL_LIMIT: Duration = Duration::from_secs(10);
@@ -29,16 +29,27 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     // The provider is the process's; a second one in a test is no error.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let env = Environment::of_process();
-    let invocation = match cli::parse(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let invocation = match cli::parse(args.iter().cloned()) {
         Ok(invocation) => invocation,
-        Err(error) => return typed_wrong(&error, env),
+        Err(error) => return typed_wrong(&error, env, cli::is_boot(&args)),
     };
     match invocation {
-        Invocation::Run { flags } => in_runtime(boot(Layers::new(flags, env))),
+        Invocation::Run { flags } => in_runtime(boot(Layers::new(flags, env), Goal::Run)),
+        Invocation::Install { flags } => in_runtime(boot(Layers::new(flags, env), Goal::Install)),
+        Invocation::Prepare { flags } => {
+            init::signals::release();
+            in_runtime(commands::prepare::prepare(Layers::new(flags, env)))
+        }
+        Invocation::Report { flags, order } => {
+            // A signal ends it at once, as it ends any program.
+            init::signals::release();
+            in_runtime(commands::report::report(Layers::new(flags, env), order))
+        }
     }
 }
 
-async fn boot(mut layers: Layers) -> Exit {
+async fn boot(mut layers: Layers, goal: Goal) -> Exit {
     oom::protect();
     let signals = Signals::listen();
     init::signals::release();
@@ -52,7 +63,7 @@ async fn boot(mut layers: Layers) -> Exit {
     let mut bootstrap = None;
     let ended = match resolve(&mut layers, &mut bootstrap) {
         Ok(config) => {
-            Box::pin(boot::boot(config, signals.clone(), |phase| debug!("{phase}"))).await
+            Box::pin(boot::boot(goal, config, signals.clone(), |phase| debug!("{phase}"))).await
         }
         Err(error) => Err(error.into()),
     };
@@ -63,7 +74,10 @@ async fn boot(mut layers: Layers) -> Exit {
             Refusal::SecondStart(exit) => return exit,
         },
     };
-    end_instance(&layers, exit, &signals).await;
+    // An installation is not the end of the instance.
+    if goal == Goal::Run {
+        end_instance(&layers, exit, &signals).await;
+    }
     exit
 }
 
@@ -99,11 +113,15 @@ fn resolve(
     Config::resolve(layers, read?)
 }
 
-/// A command line that was not understood, or a request for help: clap has the words.
-fn typed_wrong(error: &clap::Error, env: Environment) -> Exit {
+/// A command line that was not understood, or a request for help: clap has the words. Only where it was
+/// to be a boot is there something to tell GARM: the instance will have no runner.
+fn typed_wrong(error: &clap::Error, env: Environment, is_boot: bool) -> Exit {
     let _ = error.print();
     if !error.use_stderr() {
         return Exit::Done;
+    }
+    if !is_boot {
+        return Exit::Usage;
     }
     init::signals::release();
     let mut layers = Layers::new(Flags::new(), env);
@@ -147,7 +165,7 @@ enum Refusal {
 async fn refuse(layers: &Layers, bootstrap: Option<&Bootstrap>, error: Error) -> Refusal {
     error!("failed to {error}");
     let exit = error.exit();
-    let access = config::access_to_report(layers, bootstrap);
+    let access = config::access_to_report(layers, bootstrap).ok();
     if exit == Exit::AlreadyRun || !is_first_start(layers, access.as_ref(), &error) {
         return Refusal::SecondStart(exit);
     }

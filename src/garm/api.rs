@@ -159,12 +159,20 @@ impl Garm {
         os: &crate::host::os::Os,
         agent_id: Option<u64>,
     ) -> Result<(), HttpError> {
+        self.post_system_info(os, agent_id, &self.patience.at_most(Duration::from_secs(15))).await
+    }
+
+    pub(super) async fn post_system_info(
+        &self,
+        os: &crate::host::os::Os,
+        agent_id: Option<u64>,
+        patience: &Patience,
+    ) -> Result<(), HttpError> {
         let mut info = SystemInfo { os_name: &os.name, os_version: &os.version, agent_id };
-        let patience = self.patience.at_most(Duration::from_secs(15));
         let url = append(&self.access.callback, "system-info");
         loop {
             let post = || patience.bound(Method::POST, &url, self.post("system-info", &info));
-            match retry::run("system-info", &policy(), &patience, post).await {
+            match retry::run("system-info", &policy(), patience, post).await {
                 Err(error) if error.status() == Some(400) && info.agent_id.is_some() => {
                     warn!(
                         "GARM refused this runner's agent id: {error}; saying the system without"

@@ -85,7 +85,7 @@ fn a_second_start_leaves_the_first_ones_state_file_alone() {
         let again = Boot::of(&instance);
         let state = ended.state();
         let again = again.env("GARM_STATE_DIR", state.to_str().unwrap());
-        let again = words.iter().fold(again, |boot, word| boot.arg(word)).run();
+        let again = words.iter().fold(again, Boot::arg).run();
         assert_ne!(again.code, 0, "{}", Scene(&sim, &again));
         assert_eq!(life(&ended), first);
     }
@@ -157,7 +157,7 @@ fn a_second_start_does_not_end_the_machine_of_the_first_one() {
         let command = noting(&boot);
         let boot = boot.env("GARM_ON_EXIT", &command);
         let boot = boot.env("GARM_STATE_DIR", state.to_str().unwrap());
-        let second = words.iter().fold(boot, |boot, word| boot.arg(word)).run();
+        let second = words.iter().fold(boot, Boot::arg).run();
         assert_eq!(ran(&second), "", "{}", Scene(&sim, &second));
     }
     assert_eq!(running.wait(LONG).code, 0);
