@@ -68,7 +68,7 @@ fn assert_valid(pod: &Value) {
 
 #[test]
 fn kubectl_knows_every_field_of_the_manifests() {
-    for file in ["pod.yaml", "pod-token-file.yaml", "pod-init.yaml"] {
+    for file in ["pod.yaml", "pod-token-file.yaml", "pod-init.yaml", "pod-bootstrap.yaml"] {
         let documents = documents(&fs::read_to_string(manifest(file)).unwrap());
         let pod = documents.iter().find(|document| document["kind"] == "Pod").unwrap();
         assert_valid(pod);

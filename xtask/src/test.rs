@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::{dist, roots, shell};
+use crate::{demo, roots, shell};
 
 /// Programs that the tests use, and the Debian packages that bring them.
 const NEEDED: [(&str, &str); 9] = [
@@ -33,7 +33,8 @@ pub(crate) fn run() -> Result<()> {
         "-D",
         "warnings",
     ]))?;
-    dist::run()?;
+    // Which builds the static binary that the tests use.
+    demo::run()?;
     roots::run()?;
     if shell::exists("cargo-nextest") {
         shell::run(shell::cargo().args(["nextest", "run", "--workspace", "--locked"]))?;

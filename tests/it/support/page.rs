@@ -178,7 +178,7 @@ impl Desk {
         }
         self.has_podman = true;
         // What apt-get would install is in the image, and a test has no business with a mirror.
-        let base = "docker.io/library/debian:bookworm-slim";
+        let base = "debian:bookworm-slim";
         let script = format!(
             "printf 'FROM {DEBIAN}\\nRUN ln -sf /bin/true /usr/bin/apt-get\\n' | podman build -q -t {base} -"
         );
