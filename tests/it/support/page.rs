@@ -193,12 +193,6 @@ impl Desk {
         bash.args(["-c", &script]).current_dir(self.dir.path()).env_clear().envs(&self.env);
         finish(bash.process_group(0), LIMIT)
     }
-
-    /// The same, with `input` on stdin.
-    pub fn run_with_stdin(&self, script: &str, input: &str) -> Output {
-        fs::write(self.path("stdin"), input).unwrap();
-        self.run(&format!("exec < stdin\n{script}"))
-    }
 }
 
 impl Drop for Desk {
