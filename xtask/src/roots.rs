@@ -31,6 +31,15 @@ pub(crate) fn run() -> Result<()> {
     // Two runs beside each other would both do the work, and then fight for the name.
     let lock = File::create(std::env::temp_dir().join("garm-bootstrap-roots.lock"))?;
     lock.lock().context("wait for another run that makes the same images")?;
+    // Images of the runner that tests have built and kept (tests/it/support/image.rs).
+    shell::run(podman().args([
+        "image",
+        "prune",
+        "--all",
+        "--force",
+        "--filter=label=garm-bootstrap.kept-for-tests",
+        "--filter=until=24h",
+    ]))?;
     if !has(DEBIAN)? {
         make_debian()?;
     }
