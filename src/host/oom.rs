@@ -135,7 +135,9 @@ mod tests {
             fs::write(path, text).unwrap();
         };
         write("proc/self/cgroup", cgroup);
-        files.iter().for_each(|(path, text)| write(path, text));
+        for (path, text) in files {
+            write(path, text);
+        }
         dir
     }
 

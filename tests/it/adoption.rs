@@ -32,7 +32,7 @@ struct Kept {
     socket: PathBuf,
     fds: BTreeMap<String, OwnedFd>,
     said: Vec<String>,
-    _dir: Option<tempfile::TempDir>,
+    dir: Option<tempfile::TempDir>,
 }
 
 impl Manager {
@@ -45,7 +45,7 @@ impl Manager {
         let manager = Self::default();
         {
             let mut kept = manager.0.lock().unwrap();
-            (kept.socket, kept._dir) = (path, Some(dir));
+            (kept.socket, kept.dir) = (path, Some(dir));
         }
         let theirs = manager.clone();
         // It ends with the test's process.
