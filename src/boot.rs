@@ -198,9 +198,14 @@ impl Boot {
 
     /// What the runner and its jobs need from the system.
     async fn needs(&self) -> Result<(), Error> {
-        let (libraries, docker, ()) =
-            tokio::join!(self.dependencies(), self.docker(), self.ca_certs());
-        libraries.and(docker)
+        let packages = async {
+            self.dependencies().await?;
+            // Not beside it: a package manager runs the same tool.
+            self.ca_certs().await;
+            Ok(())
+        };
+        let (packages, docker) = tokio::join!(packages, self.docker());
+        packages.and(docker)
     }
 
     async fn dependencies(&self) -> Result<(), Error> {
