@@ -38,6 +38,7 @@ use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use deregister::Registered;
 use fetch::Fetched;
 use leftovers::Leftovers;
 pub use signals::Signals;
@@ -50,7 +51,6 @@ use crate::forge::github::files;
 use crate::garm::{Garm, Reporter};
 use crate::host::{memory, os};
 use crate::http::{Http, Patience, Trust};
-use crate::secret::Secret;
 use crate::state::{self, Instance, State, StateError};
 use crate::supervise::{self, End, Supervisor, Why};
 use crate::timeline::{Phase, Timeline};
@@ -96,7 +96,7 @@ pub async fn boot(
         http: RefCell::new(http),
         trust: RefCell::new(trust),
         defaults: RefCell::default(),
-        registered_with: RefCell::default(),
+        registered: RefCell::default(),
         timeline: RefCell::new(timeline),
         phase: Cell::new(Phase::Preflight),
         on_phase: Box::new(on_phase),
@@ -145,8 +145,8 @@ struct Boot {
     trust: RefCell<Trust>,
     /// What the runner needs in its environment, where nothing else sets it.
     defaults: RefCell<start::Variables>,
-    /// The token of a registration that was made here, until a job has used that.
-    registered_with: RefCell<Option<Secret>>,
+    /// Until a job has used the registration.
+    registered: RefCell<Registered>,
     timeline: RefCell<Timeline>,
     phase: Cell<Phase>,
     on_phase: Box<dyn Fn(Phase)>,
@@ -241,10 +241,13 @@ impl Boot {
                     kept.keep_registration(id);
                 }
                 info!(agent_id = id, "the runner is registered");
-                self.registered_with.replace(Some(token));
+                self.registered.replace(Registered::With { token, at });
                 Ok(Some(id))
             }
-            Fetched::Registered { agent_id } => Ok(Some(agent_id)),
+            Fetched::Registered { agent_id } => {
+                self.registered.replace(Registered::Before);
+                Ok(Some(agent_id))
+            }
         }
     }
 
@@ -286,7 +289,7 @@ impl Boot {
         self.timeline.borrow_mut().begin(Phase::Finish);
         let (exit, heard) = match outcome {
             Ok(end) => {
-                self.note_job(&end);
+                self.note_end(&end);
                 (end.exit(), true)
             }
             Err(error) => {
@@ -299,28 +302,23 @@ impl Boot {
                 }
                 let heard = self.say_failed(&message, stopped).await;
                 if let Some(runner) = &runner {
-                    self.note_job(&*self.lead(runner).await);
+                    self.note_end(&*self.lead(runner).await);
                 }
                 (error.exit(), heard)
             }
         };
-        self.deregister().await;
         // A GARM that could not be told may still take another start of this instance.
-        if heard && let Some(kept) = self.kept() {
-            kept.forget();
+        if heard {
+            self.deregister().await;
+            if let Some(kept) = self.kept() {
+                kept.forget();
+            }
         }
         self.timeline.borrow_mut().end(Phase::Finish);
         if let Err(error) = self.state.write_timeline(&self.timeline.borrow()) {
             warn!("failed to {error}");
         }
         exit
-    }
-
-    /// A registration that a job has used is the forge's to remove.
-    fn note_job(&self, end: &End) {
-        if end.job.is_some() {
-            self.registered_with.take();
-        }
     }
 
     /// What an error comes down to: a phase that was told to stop has failed for that reason alone.

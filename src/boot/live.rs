@@ -87,7 +87,7 @@ impl Boot {
                 biased;
                 () = runner.wait_job(), if !marked => {
                     marked = true;
-                    self.registered_with.take();
+                    self.registered.take();
                     self.mark_used();
                 }
                 end = runner.wait_ended() => return end,
