@@ -13,6 +13,8 @@
 //! | supervise | leads the runner to its end |
 //! | finish | says `failed` if GARM is still to hear it, and chooses the exit code |
 //!
+//! An installation ([`Goal::Install`]) goes from configure to finish.
+//!
 //! Owns: the order of things, and what is said to GARM at each. Must not: do any of it itself. Every way
 //! out of here, a panic included, goes through [`Boot::finish`].
 
@@ -25,9 +27,10 @@ mod fetch;
 mod kept;
 mod leftovers;
 mod live;
+mod orphan;
 mod signals;
 mod start;
-mod told;
+pub(crate) mod told;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -51,7 +54,7 @@ use crate::forge::github::files;
 use crate::garm::{Garm, Reporter};
 use crate::host::{memory, os};
 use crate::http::{Http, Patience, Trust};
-use crate::state::{self, Instance, State, StateError};
+use crate::state::{self, Instance, Life, State, StateError};
 use crate::supervise::{self, End, Supervisor, Why};
 use crate::timeline::{Phase, Timeline};
 use crate::tools::{blocking, dependencies};
@@ -63,12 +66,13 @@ const LAST_WORD_WHEN_STOPPED: Duration = Duration::from_secs(8);
 /// The least that `failed` is tried when the deadline has passed already.
 const LAST_WORD: Duration = Duration::from_secs(5);
 
-/// Boots, supervises and ends one runner. `on_phase` hears of each phase as it begins; what it does wrong
-/// counts as a fault of the phase.
+/// Boots one runner, and leads it as far as `goal` says. `on_phase` hears of each phase as it begins; what
+/// it does wrong counts as a fault of the phase.
 ///
 /// # Errors
 /// Why the boot could not even begin; GARM has heard nothing then.
 pub async fn boot(
+    goal: Goal,
     config: Config,
     signals: Signals,
     on_phase: impl Fn(Phase) + 'static,
@@ -86,6 +90,7 @@ pub async fn boot(
     tokio::spawn(halt_when(signals.clone(), reporter.clone(), halt));
     let trust = config.trust.clone();
     let boot = Boot {
+        goal,
         config,
         signals,
         state,
@@ -98,6 +103,7 @@ pub async fn boot(
         defaults: RefCell::default(),
         registered: RefCell::default(),
         timeline: RefCell::new(timeline),
+        life: RefCell::new(Life::begin()),
         phase: Cell::new(Phase::Preflight),
         on_phase: Box::new(on_phase),
     };
@@ -130,8 +136,25 @@ async fn halt_when(signals: Signals, reporter: Reporter, halt: CancellationToken
     halt.cancel();
 }
 
+/// How far a boot goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goal {
+    /// To the end of a runner's life.
+    Run,
+    /// To a configured runner, which is left in its home for a later boot of the same instance: in another
+    /// container perhaps, and with another state folder.
+    Install,
+}
+
+/// How a boot ended that went well.
+enum Outcome {
+    Installed,
+    Ended(Box<End>),
+}
+
 /// Everything that the phases share.
 struct Boot {
+    goal: Goal,
     config: Config,
     signals: Signals,
     state: State,
@@ -148,20 +171,26 @@ struct Boot {
     /// Until a job has used the registration.
     registered: RefCell<Registered>,
     timeline: RefCell<Timeline>,
+    life: RefCell<Life>,
     phase: Cell<Phase>,
     on_phase: Box<dyn Fn(Phase)>,
 }
 
 impl Boot {
-    async fn story(&self) -> Result<Box<End>, Error> {
+    async fn story(&self) -> Result<Outcome, Error> {
         self.during(Phase::Preflight, async { self.preflight() }).await?;
         let assignment = self.during(Phase::Discover, self.discover()).await?;
         let papers = self.during(Phase::Fetch, Box::pin(self.fetch(assignment))).await?;
         self.during(Phase::Dependencies, self.needs()).await?;
         let agent_id = self.during(Phase::Configure, self.configure(papers)).await?;
+        self.life.borrow_mut().agent_id = agent_id;
+        if self.goal == Goal::Install {
+            info!("the runner is installed; a later run of this instance finds it");
+            return Ok(Outcome::Installed);
+        }
         self.during(Phase::Introduce, self.introduce(agent_id)).await?;
         let runner = self.during(Phase::Start, self.start()).await?;
-        self.live(runner, agent_id).await
+        self.live(runner, agent_id).await.map(Outcome::Ended)
     }
 
     /// Looks at the machine. Most of it is not worth a failure: what really does not work says so itself.
@@ -198,6 +227,10 @@ impl Boot {
 
     /// What the runner and its jobs need from the system.
     async fn needs(&self) -> Result<(), Error> {
+        if self.goal == Goal::Install {
+            // Docker and the store of certificates are those of the container that runs the jobs.
+            return self.dependencies().await;
+        }
         let packages = async {
             self.dependencies().await?;
             // Not beside it: a package manager runs the same tool.
@@ -237,9 +270,7 @@ impl Boot {
                 let place = start::place(&self.config, &self.defaults.borrow());
                 let patience = self.garm.patience();
                 let id = configure::register(&place, &registration, &token, at, patience).await?;
-                if let Some(kept) = self.kept() {
-                    kept.keep_registration(id);
-                }
+                self.kept().keep_registration(id);
                 info!(agent_id = id, "the runner is registered");
                 self.registered.replace(Registered::With { token, at });
                 Ok(Some(id))
@@ -282,20 +313,29 @@ impl Boot {
         up.map(|()| runner).map_err(Error::Ended)
     }
 
-    async fn finish(&self, outcome: Result<Box<End>, Error>) -> Exit {
+    async fn finish(&self, outcome: Result<Outcome, Error>) -> Exit {
         let stopped = self.signals.count() > 0;
         let last = self.phase.get();
         self.timeline.borrow_mut().end(last);
         self.timeline.borrow_mut().begin(Phase::Finish);
-        let (exit, heard) = match outcome {
-            Ok(end) => {
+        let (exit, over) = match outcome {
+            Ok(Outcome::Installed) => {
+                self.note(|life| life.end(Exit::Done, None, "the runner is installed"));
+                (Exit::Done, false)
+            }
+            Ok(Outcome::Ended(end)) => {
                 self.note_end(&end);
-                (end.exit(), true)
+                let exit = end.exit();
+                let reason = (exit != Exit::Done).then(|| exit.reason());
+                self.note(|life| life.end(exit, reason, &end.summary()));
+                (exit, true)
             }
             Err(error) => {
                 let error = self.cause(error);
                 let message = told::failure(&error, last, self.garm.skew());
                 error!("{message}");
+                self.note(|life| life.end(error.exit(), Some(error.reason()), &message));
+                told::on_console(&message);
                 let runner = self.runner.take();
                 if let Some(runner) = &runner {
                     runner.drain(Why::BootFailed);
@@ -307,12 +347,11 @@ impl Boot {
                 (error.exit(), heard)
             }
         };
-        // A GARM that could not be told may still take another start of this instance.
-        if heard {
+        // What is kept, and the registration itself, is for another start of this instance: the one that
+        // follows an installation, or the next one if GARM could not be told of a failure.
+        if over {
             self.deregister().await;
-            if let Some(kept) = self.kept() {
-                kept.forget();
-            }
+            self.kept().forget();
         }
         self.timeline.borrow_mut().end(Phase::Finish);
         if let Err(error) = self.state.write_timeline(&self.timeline.borrow()) {
@@ -356,6 +395,14 @@ impl Boot {
         }
     }
 
+    /// Notes in `state.json` what has changed. A file that cannot be written costs nobody the runner.
+    fn note(&self, change: impl FnOnce(&mut Life)) {
+        change(&mut self.life.borrow_mut());
+        if let Err(error) = self.state.write_life(&self.life.borrow()) {
+            warn!("failed to {error}");
+        }
+    }
+
     /// Runs one phase, with its times noted.
     async fn during<T>(
         &self,
@@ -369,6 +416,7 @@ impl Boot {
         }
         self.phase.set(phase);
         self.timeline.borrow_mut().begin(phase);
+        self.note(|life| life.enter(phase));
         (self.on_phase)(phase);
         let result = work.await;
         // A phase that failed stays open, and is the one that is told.

@@ -9,7 +9,7 @@ use crate::config::ConfigError;
 use crate::exit::Exit;
 use crate::forge::github::configure::ConfigureError;
 use crate::forge::github::files::RunnerFileError;
-use crate::garm::FirstContact;
+use crate::garm::{FirstContact, NotTaken};
 use crate::http::{ClientError, HttpError};
 use crate::state::StateError;
 use crate::supervise::End;
@@ -31,8 +31,12 @@ pub enum Error {
     Client(#[from] ClientError),
     #[error("use the home {}: the user \"{user}\" may not enter {}; choose another home, or open that folder (chmod o+x)", home.display(), folder.display())]
     Barred { user: String, home: PathBuf, folder: PathBuf },
+    #[error("prepare {}: a runner is registered there, and an image must not carry its identity; remove .runner and .credentials*, or name another --home", home.display())]
+    Registered { home: PathBuf },
     #[error(transparent)]
     FirstContact(#[from] FirstContact),
+    #[error(transparent)]
+    NotTaken(#[from] NotTaken),
     #[error("go on: GARM does not know this instance any more (it was deleted, or made anew)")]
     Superseded,
     #[error("ask GARM for {what}: {source}{hint}")]
@@ -73,15 +77,20 @@ impl Error {
             | Self::Typed(_)
             | Self::State(_)
             | Self::Client(_)
-            | Self::Barred { .. } => Exit::Usage,
-            Self::FirstContact(FirstContact::Superseded(_)) | Self::Superseded => Exit::Superseded,
-            Self::FirstContact(FirstContact::Unreachable(_)) => Exit::Unreachable,
+            | Self::Barred { .. }
+            | Self::Registered { .. } => Exit::Usage,
+            Self::FirstContact(FirstContact::Superseded(_))
+            | Self::NotTaken(NotTaken::Superseded { .. })
+            | Self::Superseded => Exit::Superseded,
+            Self::FirstContact(FirstContact::Unreachable(_))
+            | Self::NotTaken(NotTaken::Unreachable { .. }) => Exit::Unreachable,
             Self::Garm { source, .. } => match source.status() {
                 Some(300..=499) => Exit::Refused,
                 _ if matches!(source, HttpError::Unexpected { .. }) => Exit::Refused,
                 _ => Exit::Unreachable,
             },
             Self::FirstContact(FirstContact::Refused(_))
+            | Self::NotTaken(NotTaken::Refused { .. })
             | Self::NotTold { .. }
             | Self::Nonsense { .. } => Exit::Refused,
             Self::Download(_) | Self::Copy(_) => Exit::Fetch,
@@ -95,25 +104,7 @@ impl Error {
 
     /// Short and stable: `runner_not_fetched`, `configure_failed`, …
     pub fn reason(&self) -> &'static str {
-        match self.exit() {
-            // Of a failure: the runner was drained before GARM had heard that it was idle.
-            Exit::Done | Exit::Stopped => "stopped",
-            Exit::Usage => "bad_settings",
-            Exit::Unreachable => "garm_unreachable",
-            Exit::Superseded => "superseded",
-            Exit::Refused => "garm_refused",
-            Exit::Fetch => "runner_not_fetched",
-            Exit::Dependencies => "dependencies_missing",
-            Exit::Configure => "configure_failed",
-            Exit::NotReady => "runner_not_ready",
-            Exit::NoJob => "runner_ended",
-            Exit::RegistrationGone => "registration_gone",
-            Exit::VersionRefused => "version_refused",
-            Exit::LimitPassed => "limit_passed",
-            Exit::Killed => "killed",
-            Exit::AlreadyRun => "already_run",
-            Exit::Internal => "internal_fault",
-        }
+        self.exit().reason()
     }
 
     /// Whether a clock that is wrong could be behind it: something was taken for expired, not valid yet

@@ -5,8 +5,8 @@ use std::time::Instant;
 use tracing::{info, warn};
 
 use super::discover::Assignment;
-use super::kept::{self, Kept};
-use super::{Boot, authorities, told};
+use super::kept::{self, Kept, Place};
+use super::{Boot, Goal, authorities, told};
 use crate::error::Error;
 use crate::forge::github::configure::Registration;
 use crate::forge::github::files::{self, JitFiles};
@@ -56,13 +56,22 @@ impl Boot {
             }
             papers
         };
-        let (runner, papers, system_knows) = tokio::join!(
-            self.fetch_runner(&candidates, &while_useful),
-            papers,
-            authorities::add_to_system(&self.config, &trust, &patience.cancel)
-        );
-        let papers = papers?;
-        runner?;
+        let runner = self.fetch_runner(&candidates, &while_useful);
+        let system = authorities::add_to_system(&self.config, &trust, &patience.cancel);
+        let (papers, system_knows) = match self.goal {
+            Goal::Run => {
+                let (runner, papers, system_knows) = tokio::join!(runner, papers, system);
+                let papers = papers?;
+                runner?;
+                (papers, system_knows)
+            }
+            // The token is kept in the home, which the runner makes.
+            Goal::Install => {
+                let (runner, system_knows) = tokio::join!(runner, system);
+                runner?;
+                (papers.await?, system_knows)
+            }
+        };
         self.defaults.replace(authorities::variables(&self.config, &trust, system_knows));
         Ok(papers)
     }
@@ -132,7 +141,7 @@ impl Boot {
         mut registration: Box<Registration>,
     ) -> Result<Fetched, Error> {
         let kept = self.kept();
-        match kept.as_ref().and_then(Kept::find) {
+        match kept.find() {
             Some(kept::Found::Registered { agent_id })
                 if files::registered(&self.config.home).is_ok_and(|id| id == agent_id) =>
             {
@@ -148,20 +157,25 @@ impl Boot {
             _ => {}
         }
         let token = self.garm.registration_token().await.map_err(told::registration_token)?;
-        if let Some(kept) = kept {
-            kept.keep_token(&token);
-        }
+        kept.keep_token(&token);
         Ok(Fetched::Token { registration, token, at: Instant::now() })
     }
 
-    /// Where the registration is kept over a restart; `None` where there is no private place for it.
-    pub(super) fn kept(&self) -> Option<Kept> {
-        match state::folder(&self.config.dirs.runtime) {
-            Ok(folder) => Some(Kept::new(&folder, &self.instance)),
+    /// Where the registration is kept over a restart: in the runtime folder; but an installation has only
+    /// the home in common with the boot that follows it.
+    pub(super) fn kept(&self) -> Kept {
+        let runtime = match state::folder(&self.config.dirs.runtime) {
+            Ok(folder) => Some(Place::Runtime(folder)),
             Err(error) => {
                 warn!("failed to {error}; a restart would be without the registration");
                 None
             }
-        }
+        };
+        let home = Place::Home(self.config.home.clone(), self.config.user.clone());
+        let places = match self.goal {
+            Goal::Run => runtime.into_iter().chain([home]).collect(),
+            Goal::Install => [home].into_iter().chain(runtime).collect(),
+        };
+        Kept::new(places, &self.instance)
     }
 }

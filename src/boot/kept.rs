@@ -1,28 +1,41 @@
-//! What a boot that is killed leaves to the next one of the same instance: its registration.
+//! What a boot that is killed, or one that only installs, leaves to the next one of the same instance: its
+//! registration.
 //!
 //! GARM hands the registration token out once, so a boot that dies between the token and the end of
 //! config.sh would take the instance with it. The token is kept in a file of the runtime folder (0600,
 //! in memory on a usual system), under the digest of the instance, so that no other instance takes it.
 //! As soon as the runner is registered the file says only that, and under which agent id; the next boot
-//! then neither needs a token nor registers twice.
+//! then neither needs a token nor registers twice. An installation in an init container shares nothing
+//! with the boot that follows it but the runner's home; it keeps its file there, for the runner's user.
 //!
-//! Invariant: the file is gone when the boot has ended for good. A folder that cannot be written to
-//! costs the next boot its token, and this one nothing.
+//! Invariants: there is one file at most, in the place that was written last; the token is in none when a
+//! Listener starts, and no file is left when a boot, other than an installation, has ended for good. A
+//! folder that cannot be written to costs the next boot its token, and this one nothing.
 
-use std::path::{Path, PathBuf};
+use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::host::files::write_atomic;
+use crate::host::users::Account;
 use crate::secret::Secret;
 use crate::state::Instance;
 
-/// The file of one instance.
+/// A folder that may hold the file.
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    Runtime(PathBuf),
+    /// The runner's home, and the account that a later boot may be.
+    Home(PathBuf, Account),
+}
+
+/// The file of one instance: it is looked for in all places, and written in the first.
 #[derive(Debug)]
 pub(super) struct Kept {
-    path: PathBuf,
+    files: Vec<(PathBuf, Option<Account>)>,
 }
 
 /// What was kept.
@@ -48,14 +61,35 @@ enum Note {
 }
 
 impl Kept {
-    pub(super) fn new(runtime: &Path, instance: &Instance) -> Self {
-        Self { path: runtime.join(format!("registration-token-{}", instance.digest())) }
+    pub(super) fn new(places: Vec<Place>, instance: &Instance) -> Self {
+        let file = |place| match place {
+            Place::Runtime(dir) => {
+                (dir.join(format!("registration-token-{}", instance.digest())), None)
+            }
+            Place::Home(dir, user) => {
+                let name = format!(".garm-bootstrap.registration-{}", instance.digest());
+                (dir.join(name), Some(user))
+            }
+        };
+        Self { files: places.into_iter().map(file).collect() }
     }
 
     /// What an earlier boot of this instance has left. A file that makes no sense counts as none.
     pub(super) fn find(&self) -> Option<Found> {
-        let note = serde_json::from_slice(&std::fs::read(&self.path).ok()?).ok()?;
-        Some(match note {
+        let read = |(path, _): &(PathBuf, _)| match std::fs::read(path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).ok(),
+            Err(error) => {
+                if error.kind() == ErrorKind::PermissionDenied {
+                    warn!(
+                        "{} says how an earlier start of this instance has registered the runner, but \
+                         it cannot be read: {error}; let both run as the same user, or this one as root",
+                        path.display()
+                    );
+                }
+                None
+            }
+        };
+        Some(match self.files.iter().find_map(read)? {
             Note::Registered { agent_id } => Found::Registered { agent_id },
             Note::Token { token, fetched } => {
                 let age = now().saturating_sub(Duration::from_secs(fetched));
@@ -69,26 +103,41 @@ impl Kept {
         self.write(&Note::Token { token: token.expose().to_owned(), fetched: now().as_secs() });
     }
 
-    /// Replaces the token.
+    /// Replaces the token, wherever it is.
     pub(super) fn keep_registration(&self, agent_id: u64) {
         self.write(&Note::Registered { agent_id });
     }
 
     pub(super) fn forget(&self) {
-        match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                warn!("failed to remove {}: {error}", self.path.display());
-            }
-            _ => {}
-        }
+        self.remove(0);
     }
 
     fn write(&self, note: &Note) {
         let json = serde_json::to_vec(note).unwrap_or_default();
-        if let Err(error) = write_atomic(&self.path, &json, 0o600, None) {
-            // What the file held before is not true any more.
-            self.forget();
-            warn!("failed to {error}; a restart would be without the registration");
+        let written = self
+            .files
+            .first()
+            .map(|(path, owner)| write_atomic(path, &json, 0o600, owner.as_ref()));
+        match written {
+            Some(Ok(())) => self.remove(1),
+            // What the files held before is not true any more.
+            Some(Err(error)) => {
+                self.forget();
+                warn!("failed to {error}; a restart would be without the registration");
+            }
+            None => {}
+        }
+    }
+
+    /// Removes the files but for the first `all_but`.
+    fn remove(&self, all_but: usize) {
+        for (path, _) in self.files.iter().skip(all_but) {
+            match std::fs::remove_file(path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    warn!("failed to remove {}: {error}", path.display());
+                }
+                _ => {}
+            }
         }
     }
 }
@@ -100,6 +149,7 @@ fn now() -> Duration {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
 
     use super::*;
 
@@ -107,27 +157,35 @@ mod tests {
         Instance::new("http://garm.example", token)
     }
 
+    fn kept_in(dir: &Path, token: &str) -> Kept {
+        Kept::new(vec![Place::Runtime(dir.to_owned())], &instance(token))
+    }
+
+    fn path(kept: &Kept) -> &Path {
+        &kept.files[0].0
+    }
+
     #[test]
     fn a_kept_token_is_found_by_the_same_instance_alone() {
         let dir = tempfile::tempdir().unwrap();
-        let kept = Kept::new(dir.path(), &instance("a"));
+        let kept = kept_in(dir.path(), "a");
         kept.keep_token(&Secret::new("kept-registration-token"));
-        assert!(Kept::new(dir.path(), &instance("b")).find().is_none());
+        assert!(kept_in(dir.path(), "b").find().is_none());
         let Some(Found::Token { token, at }) = kept.find() else { panic!("no token") };
         assert_eq!(token.expose(), "kept-registration-token");
         assert!(at.elapsed() < Duration::from_secs(5));
-        let mode = std::fs::metadata(&kept.path).unwrap().permissions().mode();
+        let mode = std::fs::metadata(path(&kept)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 
     #[test]
     fn a_registration_takes_the_place_of_its_token() {
         let dir = tempfile::tempdir().unwrap();
-        let kept = Kept::new(dir.path(), &instance("a"));
+        let kept = kept_in(dir.path(), "a");
         kept.keep_token(&Secret::new("kept-registration-token"));
         kept.keep_registration(42);
         assert!(matches!(kept.find(), Some(Found::Registered { agent_id: 42 })));
-        assert!(!std::fs::read_to_string(&kept.path).unwrap().contains("kept-registration"));
+        assert!(!std::fs::read_to_string(path(&kept)).unwrap().contains("kept-registration"));
         kept.forget();
         assert!(kept.find().is_none());
     }
@@ -135,8 +193,27 @@ mod tests {
     #[test]
     fn a_torn_file_counts_as_none() {
         let dir = tempfile::tempdir().unwrap();
-        let kept = Kept::new(dir.path(), &instance("a"));
-        std::fs::write(&kept.path, "{\"token\":{\"tok").unwrap();
+        let kept = kept_in(dir.path(), "a");
+        std::fs::write(path(&kept), "{\"token\":{\"tok").unwrap();
         assert!(kept.find().is_none());
+    }
+
+    #[test]
+    fn what_an_installation_keeps_in_the_home_is_found_and_replaced_in_the_runtime_folder() {
+        let (home, runtime) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let in_home = || Place::Home(home.path().to_owned(), Account::current());
+        let in_runtime = || Place::Runtime(runtime.path().to_owned());
+        let installing = Kept::new(vec![in_home(), in_runtime()], &instance("a"));
+        let running = Kept::new(vec![in_runtime(), in_home()], &instance("a"));
+        let count = |dir: &Path| std::fs::read_dir(dir).unwrap().count();
+
+        installing.keep_token(&Secret::new("kept-registration-token"));
+        assert!(matches!(running.find(), Some(Found::Token { .. })));
+        running.keep_registration(42);
+        // The token is nowhere any more.
+        assert_eq!((count(home.path()), count(runtime.path())), (0, 1));
+        assert!(matches!(installing.find(), Some(Found::Registered { agent_id: 42 })));
+        running.forget();
+        assert_eq!((count(home.path()), count(runtime.path())), (0, 0));
     }
 }

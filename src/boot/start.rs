@@ -34,15 +34,7 @@ pub(super) fn environment(config: &Config, defaults: &Variables) -> Variables {
     if config.user.is_root() {
         extra.push(("RUNNER_ALLOW_RUNASROOT".into(), "1".into()));
     }
-    for (names, value) in [
-        (["http_proxy", "HTTP_PROXY"], &config.proxy.http),
-        (["https_proxy", "HTTPS_PROXY"], &config.proxy.https),
-        (["no_proxy", "NO_PROXY"], &config.proxy.no_proxy),
-    ] {
-        if let Some(value) = value {
-            extra.extend(names.map(|name| (name.into(), value.into())));
-        }
-    }
+    extra.extend(config.proxy.variables());
     environment::environment(&Sources {
         ours: config.environment.pairs(),
         account: &config.user,

@@ -13,26 +13,36 @@ use crate::secret::Secret;
 /// The name of the systemd credential that may hold the token.
 const CREDENTIAL: &str = "garm-token";
 
+const NO_METADATA: ConfigError =
+    ConfigError::Missing { what: "metadata-url", how: "give --metadata-url or METADATA_URL" };
+const NO_CALLBACK: ConfigError =
+    ConfigError::Missing { what: "callback-url", how: "give --callback-url or CALLBACK_URL" };
+const NO_TOKEN: ConfigError =
+    ConfigError::Missing { what: "token", how: "give --token-file, GARM_TOKEN or BEARER_TOKEN" };
+
 pub fn access(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Access, ConfigError> {
     let metadata =
         url(layers, &METADATA_URL, bootstrap.map(|b| ("metadata-url", &b.metadata_url)))?;
     let callback =
         url(layers, &CALLBACK_URL, bootstrap.map(|b| ("callback-url", &b.callback_url)))?;
     let token = token(layers, bootstrap)?;
-    let missing = |what, how| ConfigError::Missing { what, how };
     Ok(Access::new(
-        &metadata.ok_or(missing("metadata-url", "give --metadata-url or METADATA_URL"))?,
-        &callback.ok_or(missing("callback-url", "give --callback-url or CALLBACK_URL"))?,
-        token.ok_or(missing("token", "give --token-file, GARM_TOKEN or BEARER_TOKEN"))?,
+        &metadata.ok_or(NO_METADATA)?,
+        &callback.ok_or(NO_CALLBACK)?,
+        token.ok_or(NO_TOKEN)?,
     ))
 }
 
-/// As much of it as it takes to say that something is wrong: the metadata URL may be what is.
-pub fn access_to_report(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Option<Access> {
-    let callback = url(layers, &CALLBACK_URL, bootstrap.map(|b| ("callback-url", &b.callback_url)));
-    let callback = callback.ok().flatten()?;
-    let token = token(layers, bootstrap).ok().flatten()?;
-    Some(Access::new(&callback, &callback, token))
+/// As much of it as it takes to say something: the metadata URL may be what is wrong.
+pub fn access_to_report(
+    layers: &Layers,
+    bootstrap: Option<&Bootstrap>,
+) -> Result<Access, ConfigError> {
+    let callback =
+        url(layers, &CALLBACK_URL, bootstrap.map(|b| ("callback-url", &b.callback_url)))?;
+    let callback = callback.ok_or(NO_CALLBACK)?;
+    let token = token(layers, bootstrap)?.ok_or(NO_TOKEN)?;
+    Ok(Access::new(&callback, &callback, token))
 }
 
 fn url(

@@ -8,8 +8,10 @@ mod access;
 mod bootstrap;
 mod layers;
 mod parse;
+mod preparing;
 mod resolve;
 pub mod settings;
+mod telling;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +20,9 @@ pub use access::{access, access_to_report};
 pub use bootstrap::Bootstrap;
 pub use layers::{Environment, Flags, Found, Layers, Origin};
 pub use parse::{LogFormat, LogSettings};
-pub use resolve::{bootstrap, dirs, proxy, trust};
+pub use preparing::Preparing;
+pub use resolve::{bootstrap, dirs, on_exit, proxy, trust};
+pub use telling::Telling;
 use url::Url;
 
 use crate::garm::Access;

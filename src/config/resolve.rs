@@ -17,7 +17,7 @@ use crate::garm::Claims;
 use crate::host::users::Account;
 use crate::http::{ProxySettings, Store, Trust};
 
-const DEADLINE: Duration = Duration::from_secs(20 * 60);
+pub(super) const DEADLINE: Duration = Duration::from_secs(20 * 60);
 /// Kept between the boot's deadline and the end of the token, to say `failed` in.
 const TOKEN_MARGIN: Duration = Duration::from_secs(30);
 /// A token that seems expired is still tried this long: our clock may be wrong.
@@ -44,18 +44,16 @@ impl Config {
     pub fn resolve(layers: &Layers, bootstrap: Option<Bootstrap>) -> Result<Self, ConfigError> {
         let access = access(layers, bootstrap.as_ref())?;
         let pod = is_garm_provider_k8s(layers);
-        let current = Account::current();
-        let user = user(layers, &current)?;
-        let downloads = layers.find(&settings::RUNNER_URL).map_or(Ok(vec![]), |found| urls(&found));
+        let Place { user, switch_to, home } = place(layers)?;
         Ok(Self {
             trust: trust(layers, bootstrap.as_ref())?,
             system_ca: boolean(layers, &settings::SYSTEM_CA)?.unwrap_or(true),
             proxy: proxy(layers, bootstrap.as_ref()),
-            home: home(layers, &user, pod)?,
+            home,
             assets: path(layers, &settings::ASSETS)
                 .or_else(|| pod.then(|| PathBuf::from(K8S_ASSETS))),
-            downloads: downloads?,
-            sha256: read(layers, &settings::RUNNER_SHA256, "64 hexadecimal digits", parse_sha256)?,
+            downloads: downloads(layers)?,
+            sha256: sha256(layers)?,
             command: layers
                 .find(&settings::COMMAND)
                 .map(|found| found.value().split_whitespace().map(str::to_owned).collect()),
@@ -65,14 +63,36 @@ impl Config {
             jit: jit(layers, bootstrap.as_ref())?,
             times: times(layers, &access.claims)?,
             on_exit: on_exit(layers)?,
-            dirs: dirs(layers, &current),
+            dirs: dirs(layers, &Account::current()),
             environment: layers.env.clone(),
-            switch_to: (user.uid != current.uid).then(|| user.clone()),
+            switch_to,
             user,
             access,
             bootstrap,
         })
     }
+}
+
+/// Who the runner runs as, and where.
+pub(super) struct Place {
+    pub(super) user: Account,
+    pub(super) switch_to: Option<Account>,
+    pub(super) home: PathBuf,
+}
+
+pub(super) fn place(layers: &Layers) -> Result<Place, ConfigError> {
+    let current = Account::current();
+    let user = user(layers, &current)?;
+    let home = home(layers, &user, is_garm_provider_k8s(layers))?;
+    Ok(Place { switch_to: (user.uid != current.uid).then(|| user.clone()), user, home })
+}
+
+pub(super) fn downloads(layers: &Layers) -> Result<Vec<Url>, ConfigError> {
+    layers.find(&settings::RUNNER_URL).map_or(Ok(vec![]), |found| urls(&found))
+}
+
+pub(super) fn sha256(layers: &Layers) -> Result<Option<String>, ConfigError> {
+    read(layers, &settings::RUNNER_SHA256, "64 hexadecimal digits", parse_sha256)
 }
 
 /// Its pods carry `RUNNER_TOKEN=dummy` beside GARM's URLs; nothing else does.
@@ -216,11 +236,16 @@ fn jit(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Jit, ConfigErro
     })
 }
 
-fn times(layers: &Layers, claims: &Claims) -> Result<Times, ConfigError> {
+/// How long there is time for what must happen while GARM listens.
+pub(super) fn time_of_token(claims: &Claims) -> Duration {
     let by_token =
         claims.time_left().map(|left| left.saturating_sub(TOKEN_MARGIN).max(SHORTEST_DEADLINE));
+    by_token.unwrap_or(DEADLINE)
+}
+
+fn times(layers: &Layers, claims: &Claims) -> Result<Times, ConfigError> {
     Ok(Times {
-        deadline: duration(layers, &settings::DEADLINE)?.or(by_token).unwrap_or(DEADLINE),
+        deadline: duration(layers, &settings::DEADLINE)?.unwrap_or(time_of_token(claims)),
         ready_timeout: duration(layers, &settings::READY_TIMEOUT)?.unwrap_or(READY_TIMEOUT),
         drain_timeout: duration(layers, &settings::DRAIN_TIMEOUT)?,
         stop_grace: duration(layers, &settings::STOP_GRACE)?.unwrap_or(STOP_GRACE),
@@ -242,7 +267,7 @@ fn wait_for_docker(layers: &Layers) -> Result<Option<Duration>, ConfigError> {
 }
 
 /// What is done at the very end, and after which ends.
-fn on_exit(layers: &Layers) -> Result<OnExit, ConfigError> {
+pub fn on_exit(layers: &Layers) -> Result<OnExit, ConfigError> {
     let expected = "none, poweroff, reboot or a command that begins with /";
     let action = read(layers, &settings::ON_EXIT, expected, |text| match text {
         "none" => Some(Action::None),

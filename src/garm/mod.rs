@@ -9,6 +9,7 @@ mod claims;
 mod clock;
 mod metadata;
 mod report;
+mod single;
 pub(crate) mod wire;
 
 pub use api::{Access, Garm, IdleOutcome};
@@ -16,3 +17,4 @@ pub use claims::Claims;
 pub use clock::Skew;
 pub use metadata::{RunnerMetadata, Tools};
 pub use report::{FirstContact, Reporter};
+pub use single::NotTaken;

@@ -19,7 +19,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::api::{Garm, IdleOutcome, Status, policy};
+use super::api::{Garm, IdleOutcome, Status};
 use crate::http::retry::{self, Verdict};
 use crate::http::{HttpError, Patience};
 use crate::text;
@@ -27,8 +27,6 @@ use crate::text;
 const INSTALLING_LIMIT: u32 = 10;
 /// Longest message in characters: GARM stores any length, people read the first lines.
 const MESSAGE_LIMIT: usize = 2000;
-/// How long 401 may mean at first contact that GARM has not moved the instance on yet.
-const FIRST_CONTACT_WINDOW: Duration = Duration::from_secs(8);
 /// How long a terminal status waits for an `installing` that is under way.
 const OVERTAKE_AFTER: Duration = Duration::from_secs(2);
 
@@ -110,23 +108,8 @@ impl Reporter {
     /// good. 401 is believed only when it stays; GARM may not have moved the instance on yet.
     pub async fn first_contact(&self, message: &str) -> Result<(), FirstContact> {
         let status = Status { status: "installing", message, agent_id: None };
-        let patience = self.garm.patience();
-        let post = || async {
-            retry::run("installing", &policy(), patience, || self.attempt(&status, patience)).await
-        };
-        let window = patience.at_most(FIRST_CONTACT_WINDOW);
-        let mut pause = Duration::from_millis(200);
-        let error = loop {
-            let error = match post().await {
-                Ok(()) => return Ok(()),
-                Err(error) => error,
-            };
-            if error.status() != Some(401) || !window.pause(pause).await {
-                break error;
-            }
-            info!("GARM does not know this instance yet (401); asking again");
-            pause = (pause * 2).min(Duration::from_millis(1500));
-        };
+        let post = || self.garm.deliver(&status, self.garm.patience());
+        let Err(error) = self.garm.past_401("installing", post).await else { return Ok(()) };
         Err(match error.status() {
             Some(401) => FirstContact::Superseded(error),
             Some(_) if retry::verdict(&error) == Verdict::Final => FirstContact::Refused(error),
@@ -200,21 +183,13 @@ impl Reporter {
 
     async fn post_failed(&self, message: &str, patience: &Patience) -> Result<(), HttpError> {
         let status = Status { status: "failed", message, agent_id: None };
-        let result =
-            retry::run("failed", &policy(), patience, || self.attempt(&status, patience)).await;
-        match result {
+        match self.garm.deliver(&status, patience).await {
             Err(error) if error.status() == Some(401) => {
                 info!("GARM does not listen to this instance any more (401)");
                 Ok(())
             }
             other => other,
         }
-    }
-
-    /// One attempt, within `patience`.
-    async fn attempt(&self, status: &Status<'_>, patience: &Patience) -> Result<(), HttpError> {
-        let url = &self.garm.access().callback;
-        patience.bound(reqwest::Method::POST, url, self.garm.status(status)).await
     }
 }
 
@@ -292,7 +267,7 @@ impl Sender {
             let status = Status { status: "installing", message: &message, agent_id: None };
             let queue = &self.reporter.queue;
             let result = tokio::select! {
-                result = self.reporter.attempt(&status, &patience) => result,
+                result = self.reporter.garm.attempt(&status, &patience) => result,
                 () = async { queue.terminal().await; tokio::time::sleep(OVERTAKE_AFTER).await } => return,
             };
             let Err(error) = result else { return };
@@ -326,28 +301,13 @@ impl Sender {
         agent_id: Option<u64>,
         patience: &Patience,
     ) -> Result<IdleOutcome, HttpError> {
-        let mut agent_id = agent_id;
-        loop {
-            let status = Status { status: "idle", message, agent_id };
-            let result = retry::run("idle", &policy(), patience, || {
-                self.reporter.attempt(&status, patience)
-            })
-            .await;
-            return match result {
-                Ok(()) => Ok(IdleOutcome::Accepted),
-                Err(error) if error.status() == Some(401) => Ok(IdleOutcome::Known),
-                Err(error) if error.status() == Some(400) && agent_id.is_some() => {
-                    warn!(
-                        "GARM refused \"idle\" with this runner's agent id: {error}; saying it without"
-                    );
-                    agent_id = None;
-                    continue;
-                }
-                Err(error) if retry::verdict(root(&error)) == Verdict::Final => {
-                    Ok(IdleOutcome::Refused(error.to_string()))
-                }
-                Err(error) => Err(error),
-            };
+        match self.reporter.garm.deliver_idle(message, agent_id, patience).await {
+            Ok(()) => Ok(IdleOutcome::Accepted),
+            Err(error) if error.status() == Some(401) => Ok(IdleOutcome::Known),
+            Err(error) if retry::verdict(root(&error)) == Verdict::Final => {
+                Ok(IdleOutcome::Refused(error.to_string()))
+            }
+            Err(error) => Err(error),
         }
     }
 }

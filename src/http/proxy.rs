@@ -7,6 +7,7 @@
 //! or without a leading dot or `*.` (both mean the domain and all below it); an address, in brackets or
 //! not; a network (`10.0.0.0/8`); any of them with a port, which then has to match.
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 
 use url::{Host, Url};
@@ -44,6 +45,17 @@ impl ProxySettings {
             secret::learn(password);
             secret::learn(&decoded);
         }
+    }
+
+    /// As variables for other programs, which look for either case.
+    pub fn variables(&self) -> Vec<(OsString, OsString)> {
+        let pairs = [
+            (["http_proxy", "HTTP_PROXY"], &self.http),
+            (["https_proxy", "HTTPS_PROXY"], &self.https),
+            (["no_proxy", "NO_PROXY"], &self.no_proxy),
+        ];
+        let set = pairs.into_iter().filter_map(|(names, value)| Some((names, value.as_ref()?)));
+        set.flat_map(|(names, value)| names.map(|name| (name.into(), value.into()))).collect()
     }
 
     /// Which of the variables names a proxy that is itself spoken to over TLS. .NET, and so the runner,

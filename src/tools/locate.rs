@@ -13,8 +13,9 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::place::{Marker, PARTIAL};
+use super::place::{MARKER, Marker, PARTIAL};
 use crate::host::elf::{self, Elf, Machine};
+use crate::host::os;
 
 /// The program that listens for jobs, from the home.
 pub const LISTENER: &str = "bin/Runner.Listener";
@@ -72,6 +73,8 @@ pub enum Why {
     Damaged(String),
     #[error("holds an {found} runner on an {host} machine")]
     WrongMachine { found: Machine, host: Machine },
+    #[error("was unpacked for {found} machines, as {MARKER} in it says; this one is {host}")]
+    MarkedFor { found: String, host: &'static str },
     #[error("has a {LISTENER} that needs the dynamic loader {}, which is missing", .0.display())]
     NoLoader(PathBuf),
 }
@@ -128,6 +131,13 @@ fn judge(dir: &Path) -> Result<Runner, Why> {
     };
     if half_done {
         return Err(Why::HalfDone);
+    }
+    // A start script looks the same on every machine.
+    if let Some(marker) = &marker
+        && marker.architecture != os::forge_arch()
+    {
+        let found = marker.architecture.clone();
+        return Err(Why::MarkedFor { found, host: os::forge_arch() });
     }
     for name in NEEDED {
         check(dir, name)?.ok_or(Why::NoFile(name))?;

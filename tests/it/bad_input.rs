@@ -233,7 +233,7 @@ fn a_bad_setting_beside_a_bootstrap_file_on_stdin_is_told_to_garm() {
     let sim = good();
     let instance = sim.create(InstanceSpec::default());
     let boot = Boot::bare().flag("bootstrap-file", "-").flag("deadline", "soon");
-    let ended = boot.run_with_stdin(&instance.bootstrap_json());
+    let ended = boot.run_with_stdin(instance.bootstrap_json());
     ended.expect_failed(&sim, 2, &["--deadline", "\"soon\""]);
 }
 

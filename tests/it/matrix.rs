@@ -82,8 +82,9 @@ impl Here {
         let config = Config::resolve(&Layers::new(Flags::new(), env), None).unwrap();
         let (send, count) = watch::channel(0);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let boot =
-            boot::boot(config, Signals::counted_by(count), move |phase| on_phase(phase, &send));
+        let boot = boot::boot(boot::Goal::Run, config, Signals::counted_by(count), move |phase| {
+            on_phase(phase, &send);
+        });
         let exit = runtime.block_on(async { tokio::time::timeout(LONG, boot).await });
         runtime.shutdown_background();
         let exit = exit.unwrap_or_else(|_| panic!("no end\n{}", self.sim.calls_table()));

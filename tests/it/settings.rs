@@ -163,7 +163,7 @@ fn the_bootstrap_file_can_come_on_stdin() {
         let sim = good();
         let instance = sim.create(spec);
         let boot = Boot::bare().flag("bootstrap-file", "-");
-        boot.run_with_stdin(&instance.bootstrap_json()).expect_job(&sim);
+        boot.run_with_stdin(instance.bootstrap_json()).expect_job(&sim);
     }
 }
 
@@ -275,7 +275,9 @@ fn the_help_text() {
         String::from_utf8(output.stdout).unwrap()
     };
     insta::assert_snapshot!("help", help(&["--help"]));
-    insta::assert_snapshot!("help_run", help(&["run", "--help"]));
+    for command in ["run", "install", "report"] {
+        insta::assert_snapshot!(format!("help_{command}"), help(&[command, "--help"]));
+    }
 }
 
 #[test]

@@ -4,11 +4,20 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::{dist, shell};
+use crate::{dist, roots, shell};
 
 /// Programs that the tests use, and the Debian packages that bring them.
-const NEEDED: [(&str, &str); 4] =
-    [("unshare", "util-linux"), ("tar", "tar"), ("gcc", "gcc"), ("useradd", "passwd")];
+const NEEDED: [(&str, &str); 9] = [
+    ("unshare", "util-linux"),
+    ("tar", "tar"),
+    ("gcc", "gcc"),
+    ("useradd", "passwd"),
+    ("curl", "curl"),
+    ("podman", "podman"),
+    ("runc", "runc"),
+    ("debootstrap", "debootstrap"),
+    ("kubectl", "kubernetes-client"),
+];
 /// The account that runners have in the tests.
 const USER: &str = "runner";
 
@@ -25,6 +34,7 @@ pub(crate) fn run() -> Result<()> {
         "warnings",
     ]))?;
     dist::run()?;
+    roots::run()?;
     if shell::exists("cargo-nextest") {
         shell::run(shell::cargo().args(["nextest", "run", "--workspace", "--locked"]))?;
     } else {

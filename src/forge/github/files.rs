@@ -104,6 +104,11 @@ pub fn registered(home: &Path) -> Result<u64, RunnerFileError> {
     find_agent_id(&settings).ok_or(RunnerFileError::NoAgentId { name: RUNNER })
 }
 
+/// The agent id that stands in `home`, for whoever only wants to look.
+pub fn agent_id(home: &Path) -> Option<u64> {
+    find_agent_id(&object(RUNNER, &read(&home.join(RUNNER)).ok()?).ok()?)
+}
+
 /// Removes what a registration, whole or half-done, left in `home`.
 pub fn remove(home: &Path) -> Result<(), RunnerFileError> {
     for path in ALL.iter().rev().map(|name| home.join(name)) {

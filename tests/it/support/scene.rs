@@ -1,6 +1,8 @@
 //! What a scenario looks at: calls, statuses, files, and the words for a failed assertion.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -123,6 +125,17 @@ impl Drop for Mounted {
 }
 
 impl Boot {
+    /// Another command than `run`, with its arguments.
+    pub fn doing(mut self, words: &[&str]) -> Self {
+        self.args = words.iter().map(OsString::from).collect();
+        self
+    }
+
+    pub fn args(mut self, words: &[&str]) -> Self {
+        self.args.extend(words.iter().map(OsString::from));
+        self
+    }
+
     /// Lets nobody but flags, the environment and files of the test's own say anything.
     pub fn flag(self, name: &str, value: impl AsRef<Path>) -> Self {
         self.arg(format!("--{name}")).arg(value.as_ref().as_os_str())
@@ -137,8 +150,13 @@ impl Boot {
     }
 
     /// Runs to the end with `input` on stdin.
-    pub fn run_with_stdin(self, input: &str) -> Ended {
+    pub fn run_with_stdin(self, input: impl AsRef<[u8]>) -> Ended {
         let stdin = File::open(self.file("stdin", input)).unwrap();
+        self.run_with_stdin_from(stdin.into())
+    }
+
+    /// Runs to the end with `stdin`, whatever it is.
+    pub fn run_with_stdin_from(self, stdin: OwnedFd) -> Ended {
         self.spawn_as(|command| {
             command.stdin(stdin);
         })
@@ -152,6 +170,24 @@ impl Boot {
         std::os::unix::fs::chown(self.path("work"), Some(uid), Some(uid)).unwrap();
         self.spawn_as(|command| {
             command.uid(uid).gid(uid);
+        })
+        .wait(LONG)
+    }
+
+    /// For scripts that call `garm-bootstrap`.
+    pub fn with_its_folder_on_the_path(self) -> Self {
+        let path = format!("{}:/usr/bin:/bin", self.dir.path().display());
+        self.env("PATH", &path)
+    }
+
+    /// Runs a bash script in place of the binary, in the same environment.
+    pub fn run_script(self, script: &str) -> Ended {
+        let script = self.file("script", script);
+        self.spawn_as(|command| {
+            let mut bash = Command::new("bash");
+            bash.arg(script).env_clear();
+            bash.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            *command = bash;
         })
         .wait(LONG)
     }

@@ -75,7 +75,8 @@ pub(crate) fn each(spec: &ArchiveSpec, visit: &mut Visit<'_>) -> io::Result<()> 
     for name in ["Runner.Listener", "Runner.Worker"] {
         let text = b"{\"runtimeOptions\":{}}\n";
         visit(&format!("bin/{name}.runtimeconfig.json"), file(0o644, text))?;
-        visit(&format!("bin/{name}.deps.json"), file(0o644, b"{}\n"))?;
+        let libraries = format!("{{\"libraries\": {{\"{name}/{}\": {{}}}}}}\n", spec.version);
+        visit(&format!("bin/{name}.deps.json"), file(0o644, libraries.as_bytes()))?;
     }
     node(visit, "externals/node20", "20.19.5")?;
     node(visit, "externals/node24", "24.10.0")?;

@@ -1,0 +1,20 @@
+//! What a person or a script does beside a boot.
+//!
+//! Owns: one room per command, each from its settings to its exit code. Must not: begin a boot, or say
+//! anything to GARM that nobody asked for. A mistake in the settings is therefore told to the person only.
+
+pub mod prepare;
+pub mod report;
+
+use crate::config::{self, Bootstrap, ConfigError, Layers, LogSettings};
+use crate::log;
+
+/// Completes `layers` by the config file, begins to log, and reads the bootstrap file.
+fn open(layers: &mut Layers) -> Result<Option<Bootstrap>, ConfigError> {
+    let file = layers.read_file();
+    let settings = LogSettings::resolve(layers);
+    log::init(settings.as_ref().copied().unwrap_or_default(), &layers.env);
+    file?;
+    settings?;
+    config::bootstrap(layers)
+}
