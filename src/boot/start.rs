@@ -78,7 +78,8 @@ pub(super) fn launch(config: &Config, defaults: &Variables) -> Launch {
             job: config.times.job_limit,
             lifetime: config.times.lifetime,
         },
-        ghost_limit: config.times.orphan_limit,
+        // One that stays keeps its registration when it loses a job.
+        ghost_limit: config.times.orphan_limit.filter(|_| config.registration.ephemeral),
         relaunch,
     }
 }
