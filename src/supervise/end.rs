@@ -99,7 +99,7 @@ impl End {
             Why::Lifetime => ", stopped by the lifetime limit",
             Why::DrainTimeout => ", stopped by the drain timeout",
             Why::Forgotten => ", stopped because GARM has forgotten this instance",
-            Why::Ghost => ", stopped because it had lost its job, and the forge its registration",
+            Why::Ghost => ", stopped because the forge has forgotten it",
             Why::BootFailed => ", stopped because the boot has failed",
         });
         let memory = if self.out_of_memory { " (by the kernel, for want of memory)" } else { "" };
