@@ -1,5 +1,7 @@
 //! How a runner's life ended, and what that means.
 
+use nix::sys::signal::Signal;
+
 use super::{Manner, Order, Why};
 use crate::exit::Exit;
 use crate::forge::{Cause, JobResult};
@@ -16,6 +18,14 @@ pub enum How {
     UpdateFailed,
     /// The kernel did not say.
     Unknown(String),
+}
+
+impl How {
+    /// Whether it was SIGKILL; a shell in between makes a code of it.
+    pub(super) fn is_kill(&self) -> bool {
+        const SIGKILL: i32 = Signal::SIGKILL as i32;
+        matches!(self, Self::Signalled(SIGKILL) | Self::Exited(137))
+    }
 }
 
 /// The one job of a runner.

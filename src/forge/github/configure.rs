@@ -134,7 +134,7 @@ async fn attempt_once(
     let output = finished.output.text();
     if !finished.status.success() {
         let hint = token_hint(&output, fetched.elapsed());
-        let ended = finished.status.to_string();
+        let ended = finished.ended();
         return Err(ConfigureError::Failed { ended, attempts: attempt, hint, output });
     }
     files::registered(home).map_err(|source| ConfigureError::Lied { source, output })

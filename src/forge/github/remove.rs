@@ -46,5 +46,5 @@ pub async fn remove(
         return Ok(());
     }
     let output = text::one_line(&text::shorten(&finished.output.text(), 300));
-    Err(RemoveError::Failed { ended: finished.status.to_string(), output })
+    Err(RemoveError::Failed { ended: finished.ended(), output })
 }
