@@ -46,6 +46,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use adopt::Adoptee;
+use deregister::Registered;
 use fetch::Fetched;
 use leftovers::Leftovers;
 pub use signals::Signals;
@@ -59,7 +60,6 @@ use crate::garm::{Garm, Reporter};
 use crate::host::service::{self, Service};
 use crate::host::{memory, os};
 use crate::http::{Http, Patience, Trust};
-use crate::secret::Secret;
 use crate::state::{self, Instance, Life, State, StateError};
 use crate::supervise::{self, End, Launch, Memory, Supervisor, Why};
 use crate::timeline::{Phase, Timeline};
@@ -111,7 +111,7 @@ pub async fn boot(
         http: RefCell::new(http),
         trust: RefCell::new(trust),
         defaults: RefCell::default(),
-        registered_with: RefCell::default(),
+        registered: RefCell::default(),
         timeline: RefCell::new(timeline),
         life: RefCell::new(Life::begin()),
         phase: Cell::new(Phase::Preflight),
@@ -192,8 +192,8 @@ struct Boot {
     trust: RefCell<Trust>,
     /// What the runner needs in its environment, where nothing else sets it.
     defaults: RefCell<start::Variables>,
-    /// The token of a registration that was made here, until a job has used that.
-    registered_with: RefCell<Option<Secret>>,
+    /// Until a job has used the registration.
+    registered: RefCell<Registered>,
     timeline: RefCell<Timeline>,
     life: RefCell<Life>,
     phase: Cell<Phase>,
@@ -255,9 +255,14 @@ impl Boot {
             // Docker and the store of certificates are those of the container that runs the jobs.
             return self.dependencies().await;
         }
-        let (libraries, docker, ()) =
-            tokio::join!(self.dependencies(), self.docker(), self.ca_certs());
-        libraries.and(docker)
+        let packages = async {
+            self.dependencies().await?;
+            // Not beside it: a package manager runs the same tool.
+            self.ca_certs().await;
+            Ok(())
+        };
+        let (packages, docker) = tokio::join!(packages, self.docker());
+        packages.and(docker)
     }
 
     async fn dependencies(&self) -> Result<(), Error> {
@@ -291,10 +296,13 @@ impl Boot {
                 let id = configure::register(&place, &registration, &token, at, patience).await?;
                 self.kept().keep_registration(id);
                 info!(agent_id = id, "the runner is registered");
-                self.registered_with.replace(Some(token));
+                self.registered.replace(Registered::With { token, at });
                 Ok(Some(id))
             }
-            Fetched::Registered { agent_id } => Ok(Some(agent_id)),
+            Fetched::Registered { agent_id } => {
+                self.registered.replace(Registered::Before);
+                Ok(Some(agent_id))
+            }
         }
     }
 
@@ -345,13 +353,11 @@ impl Boot {
         self.timeline.borrow_mut().begin(Phase::Finish);
         let (exit, over) = match outcome {
             Ok(Outcome::Installed) => {
-                // It is for the boot that follows.
-                self.registered_with.take();
                 self.note(|life| life.end(Exit::Done, None, "the runner is installed"));
                 (Exit::Done, false)
             }
             Ok(Outcome::Ended(end)) => {
-                self.note_job(&end);
+                self.note_end(&end);
                 let exit = end.exit();
                 let reason = (exit != Exit::Done).then(|| exit.reason());
                 self.note(|life| life.end(exit, reason, &end.summary()));
@@ -369,15 +375,15 @@ impl Boot {
                 }
                 let heard = self.say_failed(&message, stopped).await;
                 if let Some(runner) = &runner {
-                    self.note_job(&*self.lead(runner).await);
+                    self.note_end(&*self.lead(runner).await);
                 }
                 (error.exit(), heard)
             }
         };
-        self.deregister().await;
-        // What is kept is for another start of this instance: the one that follows an installation, or the
-        // next one if GARM could not be told of a failure.
+        // What is kept, and the registration itself, is for another start of this instance: the one that
+        // follows an installation, or the next one if GARM could not be told of a failure.
         if over {
+            self.deregister().await;
             self.kept().forget();
         }
         self.timeline.borrow_mut().end(Phase::Finish);
@@ -385,13 +391,6 @@ impl Boot {
             warn!("failed to {error}");
         }
         exit
-    }
-
-    /// A registration that a job has used is the forge's to remove.
-    fn note_job(&self, end: &End) {
-        if end.job.is_some() {
-            self.registered_with.take();
-        }
     }
 
     /// What an error comes down to: a phase that was told to stop has failed for that reason alone.

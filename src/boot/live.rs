@@ -123,7 +123,7 @@ impl Boot {
                 biased;
                 () = runner.wait_job(), if !marked => {
                     marked = true;
-                    self.registered_with.take();
+                    self.registered.take();
                     self.mark_used();
                     if let State::Running { job } = runner.state() {
                         self.note(|life| life.run(&job));

@@ -85,7 +85,8 @@ pub(super) fn launch(
             job: config.times.job_limit,
             lifetime: config.times.lifetime,
         },
-        ghost_limit: config.times.orphan_limit,
+        // One that stays keeps its registration when it loses a job.
+        ghost_limit: config.times.orphan_limit.filter(|_| config.registration.ephemeral),
         service: service.clone(),
         memory: service.is_there().then_some(memory),
         relaunch,

@@ -184,12 +184,9 @@ impl Actor {
 
     /// A kill that was none of ours may have been the kernel's.
     fn look_for_want_of_memory(&mut self, how: &How, runner: &mut Runner) {
-        const SIGKILL: i32 = Signal::SIGKILL as i32;
         let kills = runner.memory.kills();
-        let killed = matches!(how, How::Signalled(SIGKILL) | How::Exited(137))
-            && self.record.leave != Leave::Killed;
-        self.record.out_of_memory =
-            killed && (kills > 0 || runner.pid.is_some_and(|pid| runner.memory.names(pid)));
+        let killed = how.is_kill() && self.record.leave != Leave::Killed;
+        self.record.out_of_memory = killed && runner.memory.has_killed(runner.pid);
         if kills > 0 {
             tracing::warn!(kills, "the kernel has killed processes here for want of memory");
         }

@@ -1,5 +1,7 @@
 //! How a runner's life ended, and what that means.
 
+use nix::sys::signal::Signal;
+
 use super::{Manner, Order, Why};
 use crate::exit::Exit;
 use crate::forge::{Cause, JobResult};
@@ -18,6 +20,14 @@ pub enum How {
     Unseen,
     /// The kernel did not say.
     Unknown(String),
+}
+
+impl How {
+    /// Whether it was SIGKILL; a shell in between makes a code of it.
+    pub(super) fn is_kill(&self) -> bool {
+        const SIGKILL: i32 = Signal::SIGKILL as i32;
+        matches!(self, Self::Signalled(SIGKILL) | Self::Exited(137))
+    }
 }
 
 /// The one job of a runner.
@@ -102,7 +112,7 @@ impl End {
             Why::Lifetime => ", stopped by the lifetime limit",
             Why::DrainTimeout => ", stopped by the drain timeout",
             Why::Forgotten => ", stopped because GARM has forgotten this instance",
-            Why::Ghost => ", stopped because it had lost its job, and the forge its registration",
+            Why::Ghost => ", stopped because the forge has forgotten it",
             Why::BootFailed => ", stopped because the boot has failed",
         });
         let memory = if self.out_of_memory { " (by the kernel, for want of memory)" } else { "" };

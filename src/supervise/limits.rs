@@ -42,9 +42,7 @@ impl Clock {
             Progress::Listening => {
                 self.listening.get_or_insert(now);
             }
-            Progress::Running { .. } => {
-                self.job.get_or_insert(now);
-            }
+            Progress::Running { .. } => self.job = Some(now),
         }
     }
 

@@ -12,7 +12,8 @@
 //!
 //! Invariants:
 //! - The runner's pipes are read at any rate until its end, and no reader of ours can hold it up.
-//! - Only the runner's own lines change the state, and never back from a job to before it.
+//! - Only the runner's own lines change the state, and never back from a job to before it; from a finished job
+//!   at most to the next one.
 //! - A running job is signalled only after a stop was asked for, or a limit that a person set has passed.
 //! - After the end, a fault of our own included, nothing of the runner's process group is left.
 //!
