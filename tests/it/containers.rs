@@ -213,7 +213,6 @@ fn an_image_that_holds_a_runner_takes_the_binary_of_the_scratch_image() {
         .env("RUNNER_HOME", "/runner")
         // As the official image has it.
         .volume(assets.path(), "/home/runner:ro")
-        .env("RUNNER_ASSETS_DIR", "/home/runner")
         .user("1001")
         .run();
     assert_job(&sim, &instance, &ended);

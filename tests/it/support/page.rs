@@ -120,7 +120,9 @@ impl Desk {
         let dist = desk.path("target/dist");
         fs::create_dir_all(&dist).unwrap();
         symlink(root().join("packaging"), desk.path("packaging")).unwrap();
-        super::put_binary(&super::static_binary(), &dist.join("garm-bootstrap"));
+        // A copy, for its time goes into images: a layer that is the very same as one of another test's would
+        // be taken from podman's shared store, and be gone when that test removes it.
+        fs::copy(super::static_binary(), dist.join("garm-bootstrap")).unwrap();
         fs::create_dir(desk.path("bin")).unwrap();
         let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", desk.path("bin").display());
         desk.with_env("PATH", &path)
