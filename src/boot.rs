@@ -18,6 +18,7 @@
 //! Owns: the order of things, and what is said to GARM at each. Must not: do any of it itself. Every way
 //! out of here, a panic included, goes through [`Boot::finish`].
 
+mod adopt;
 mod assignment;
 mod authorities;
 mod deregister;
@@ -31,9 +32,12 @@ mod orphan;
 mod signals;
 mod start;
 pub(crate) mod told;
+mod watched;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
@@ -41,6 +45,7 @@ use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use adopt::Adoptee;
 use deregister::Registered;
 use fetch::Fetched;
 use leftovers::Leftovers;
@@ -52,10 +57,11 @@ use crate::exit::Exit;
 use crate::forge::github::configure;
 use crate::forge::github::files;
 use crate::garm::{Garm, Reporter};
+use crate::host::service::{self, Service};
 use crate::host::{memory, os};
 use crate::http::{Http, Patience, Trust};
 use crate::state::{self, Instance, Life, State, StateError};
-use crate::supervise::{self, End, Supervisor, Why};
+use crate::supervise::{self, End, Launch, Memory, Supervisor, Why};
 use crate::timeline::{Phase, Timeline};
 use crate::tools::{blocking, dependencies};
 
@@ -79,7 +85,10 @@ pub async fn boot(
 ) -> Result<Exit, Error> {
     let timeline = Timeline::start();
     // Before anything is said: a second starter must not speak for the first one.
-    let (state, instance) = claim(&config)?;
+    let service = Service::of(|name| config.environment.get(name));
+    let kept = service::kept(|name| config.environment.get(name));
+    let (state, instance, adoptee) = claim(&config, kept)?;
+    tokio::spawn(watched::stay_alive(service.clone()));
     let halt = CancellationToken::new();
     let patience =
         Patience { deadline: Instant::now() + config.times.deadline, cancel: halt.clone() };
@@ -95,6 +104,7 @@ pub async fn boot(
         signals,
         state,
         instance,
+        service,
         garm,
         reporter,
         runner: RefCell::default(),
@@ -107,23 +117,36 @@ pub async fn boot(
         phase: Cell::new(Phase::Preflight),
         on_phase: Box::new(on_phase),
     };
-    let story = AssertUnwindSafe(boot.story()).catch_unwind().await;
+    let story = async {
+        match adoptee {
+            Some(adoptee) => boot.resume(adoptee).await,
+            None => boot.story().await,
+        }
+    };
+    let story = AssertUnwindSafe(Box::pin(story)).catch_unwind().await;
     let outcome = story.unwrap_or_else(|panic| Err(Error::Panic(told::panic_text(&*panic))));
     Ok(boot.finish(outcome).await)
 }
 
 /// The lock on the state folder, and the marker's word that this instance is unused; nothing of an
-/// earlier boot runs any more.
-fn claim(config: &Config) -> Result<(State, Instance), Error> {
+/// earlier boot runs any more, but perhaps a runner that is to be taken over.
+fn claim(
+    config: &Config,
+    kept: BTreeMap<String, OwnedFd>,
+) -> Result<(State, Instance, Option<Adoptee>), Error> {
     let instance = Instance::new(config.access.callback.as_str(), config.access.token.expose());
     let state = State::lock(&state::folder(&config.dirs.state)?)?;
+    let memory = Memory::read(&state.runner_memory(&instance));
+    if let Some(adoptee) = Adoptee::of(kept, memory) {
+        return Ok((state, instance, Some(adoptee)));
+    }
     state.refuse_used(&instance)?;
     let left = Leftovers::in_home(&config.home);
     if let Some(runner) = left.runner {
         return Err(StateError::Alive { pid: runner.as_raw() }.into());
     }
     left.end_configuring();
-    Ok((state, instance))
+    Ok((state, instance, None))
 }
 
 /// Ends the boot's waits when we are asked to leave or GARM has forgotten us. A runner that has been
@@ -159,6 +182,7 @@ struct Boot {
     signals: Signals,
     state: State,
     instance: Instance,
+    service: Service,
     garm: Garm,
     reporter: Reporter,
     /// Once it is started: whatever happens to the boot, it is not left alone.
@@ -298,19 +322,28 @@ impl Boot {
 
     async fn start(&self) -> Result<Supervisor, Error> {
         self.reporter.installing("starting the runner");
-        let launch = start::launch(&self.config, &self.defaults.borrow());
         let sink = supervise::our_stdout().map_err(|source| start::no_stdout(&source))?;
-        let (runner, _) = Supervisor::start(launch, sink);
+        let (runner, _) = Supervisor::start(self.launch(), sink);
         self.runner.replace(Some(runner.clone()));
+        self.until_up(&runner).await.map(|()| runner)
+    }
+
+    fn launch(&self) -> Launch {
+        let memory = self.state.runner_memory(&self.instance);
+        start::launch(&self.config, &self.defaults.borrow(), &self.service, memory)
+    }
+
+    /// Returns when the runner listens, in time.
+    async fn until_up(&self, runner: &Supervisor) -> Result<(), Error> {
         let up = tokio::select! {
             up = runner.wait_up() => up,
             () = tokio::time::sleep(self.config.times.ready_timeout) => {
                 runner.stop(Why::NotReady);
                 Err(runner.wait_ended().await)
             }
-            end = self.lead(&runner) => Err(end),
+            end = self.lead(runner) => Err(end),
         };
-        up.map(|()| runner).map_err(Error::Ended)
+        up.map_err(Error::Ended)
     }
 
     async fn finish(&self, outcome: Result<Outcome, Error>) -> Exit {
@@ -401,6 +434,7 @@ impl Boot {
         if let Err(error) = self.state.write_life(&self.life.borrow()) {
             warn!("failed to {error}");
         }
+        watched::tell(&self.service, &self.life.borrow());
     }
 
     /// Runs one phase, with its times noted.

@@ -41,6 +41,11 @@ pub enum JobResult {
 }
 
 impl JobResult {
+    pub fn named(name: &str) -> Option<Self> {
+        use JobResult::{Abandoned, Canceled, Failed, Skipped, Succeeded};
+        [Succeeded, Failed, Canceled, Skipped, Abandoned].into_iter().find(|r| r.name() == name)
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Succeeded => "Succeeded",

@@ -170,7 +170,12 @@ pub struct Group(Option<Pid>);
 
 impl Group {
     pub fn of(child: &Child) -> Self {
-        Self(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw))
+        child.id().map_or(Self(None), Self::led_by)
+    }
+
+    /// The group of a leader that is no child of ours.
+    pub fn led_by(pid: u32) -> Self {
+        Self(i32::try_from(pid).ok().map(Pid::from_raw))
     }
 
     /// Sends `signal` to every process of the group; whether there was one left to get it.

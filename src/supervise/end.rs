@@ -16,6 +16,8 @@ pub enum How {
     NotStarted(String),
     /// It went away to replace itself, and did not come back in time.
     UpdateFailed,
+    /// It was no child of this agent, and the kernel does not tell a stranger.
+    Unseen,
     /// The kernel did not say.
     Unknown(String),
 }
@@ -88,6 +90,7 @@ impl End {
             How::Signalled(signal) => format!("the runner was killed by signal {signal}"),
             How::NotStarted(error) => format!("failed to {error}"),
             How::UpdateFailed => "the runner did not come back from its update".to_owned(),
+            How::Unseen => "the runner has ended".to_owned(),
             How::Unknown(why) => format!("the runner's end is unknown: {why}"),
         };
         let cause = self.cause.map_or("", |cause| match cause {
@@ -148,8 +151,12 @@ impl End {
             (How::Signalled(_), _) => Exit::Killed,
             _ if self.out_of_memory => Exit::Killed,
             (How::Unknown(_), _) => Exit::Internal,
-            (How::Exited(_), _) if self.was_listening || self.job.is_some() => Exit::NoJob,
-            (How::Exited(_) | How::NotStarted(_) | How::UpdateFailed, _) => Exit::NotReady,
+            (How::Exited(_) | How::Unseen, _) if self.was_listening || self.job.is_some() => {
+                Exit::NoJob
+            }
+            (How::Exited(_) | How::Unseen | How::NotStarted(_) | How::UpdateFailed, _) => {
+                Exit::NotReady
+            }
         }
     }
 }

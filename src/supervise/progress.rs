@@ -29,6 +29,10 @@ impl Progress {
                 Self::Starting | Self::Listening | Self::Finished { .. },
                 Event::JobStarted { name },
             ) => Some(Self::Running { name }),
+            // The beginning may have gone to an agent that has crashed with it.
+            (Self::Starting | Self::Listening, Event::JobCompleted { name, result }) => {
+                Some(Self::Finished { name, result })
+            }
             (Self::Running { name }, Event::JobCompleted { name: done, result })
                 if *name == done =>
             {
