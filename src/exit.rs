@@ -85,7 +85,7 @@ impl Exit {
             Self::Superseded => "superseded: GARM does not (or no longer) know this instance",
             Self::Refused => "GARM refused: its answer says why",
             Self::Fetch => "the runner could not be fetched, verified or unpacked",
-            Self::Dependencies => "dependencies could not be installed",
+            Self::Dependencies => "dependencies could not be installed, or Docker did not answer",
             Self::Configure => "the runner could not be configured",
             Self::NotReady => {
                 "the runner did not come up (no \"Listening\" in time, or it died first)"

@@ -19,9 +19,14 @@ impl Boot {
     pub(super) async fn docker(&self) -> Result<(), Error> {
         let Some(limit) = self.config.wait_for_docker else { return Ok(()) };
         let env = start::environment(&self.config, &self.defaults.borrow());
+        // The Listener puts it over its environment.
+        let file = std::fs::read_to_string(self.config.home.join(".env")).unwrap_or_default();
         let value = |wanted: &str| {
-            let found = env.iter().find(|(name, _)| name == wanted);
-            found.map(|(_, value)| value.to_string_lossy().into_owned())
+            let in_file = file.lines().filter_map(|line| line.split_once('='));
+            let over = in_file.rev().find(|(name, _)| *name == wanted);
+            let under = env.iter().find(|(name, _)| name == wanted);
+            over.map(|(_, value)| value.to_owned())
+                .or_else(|| under.map(|(_, value)| value.to_string_lossy().into_owned()))
         };
         let tls = value("DOCKER_TLS_VERIFY").is_some_and(|value| !value.is_empty());
         let engine = match Engine::named(value("DOCKER_HOST").as_deref(), tls) {

@@ -84,6 +84,7 @@ pub(super) fn launch(
             idle: config.times.idle_limit,
             job: config.times.job_limit,
             lifetime: config.times.lifetime,
+            stays: !config.registration.ephemeral,
         },
         // One that stays keeps its registration when it loses a job.
         ghost_limit: config.times.orphan_limit.filter(|_| config.registration.ephemeral),

@@ -90,7 +90,7 @@ pub struct Times {
     /// `None`: as long as the platform lets us.
     pub drain_timeout: Option<Duration>,
     pub stop_grace: Duration,
-    /// From "Listening" (again) to a job; then the runner is drained.
+    /// From the first "Listening" to a job; then the runner is drained.
     pub idle_limit: Option<Duration>,
     /// From a job's first line; then it is stopped.
     pub job_limit: Option<Duration>,

@@ -129,6 +129,10 @@ impl End {
             Why::BootFailed => Exit::Stopped,
             Why::Forgotten => Exit::Superseded,
             Why::Ghost => Exit::RegistrationGone,
+            // It came to its own end in that very moment.
+            Why::JobLimit if result.is_some_and(|result| result != JobResult::Canceled) => {
+                Exit::Done
+            }
             Why::IdleLimit | Why::JobLimit | Why::Lifetime => Exit::LimitPassed,
             Why::Asked | Why::DrainTimeout => match (&self.job, result) {
                 (None, _) if self.was_listening => Exit::Done,
@@ -288,6 +292,14 @@ mod tests {
                     ..ok()
                 },
                 Exit::LimitPassed,
+            ),
+            (
+                End {
+                    asked: Some(asked(Stop, Why::JobLimit)),
+                    job: Some(job(Some(Succeeded))),
+                    ..ok()
+                },
+                Exit::Done,
             ),
             (End { asked: Some(asked(Drain, Why::Lifetime)), ..ok() }, Exit::LimitPassed),
             (End { asked: Some(asked(Drain, Why::Forgotten)), ..ok() }, Exit::Superseded),

@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | idle | its first "Listening" | its job | it is drained: a job that comes just then is finished |
 //! | job | its job's first line | the job's last line | it is stopped |
+//! | job, after the last line | the same | its end | it is drained: one that is to have one job has no use any more |
 //! | lifetime | its first start | its end | it is drained: a running job is finished |
 //!
 //! A relaunch before a job starts none of them anew: to whoever waits for the machine it is the same runner.
@@ -21,6 +22,8 @@ pub struct Limits {
     pub idle: Option<Duration>,
     pub job: Option<Duration>,
     pub lifetime: Option<Duration>,
+    /// Whether it stays after a job, for the next one.
+    pub stays: bool,
 }
 
 /// When each of the limits began to run.
@@ -56,10 +59,12 @@ impl Clock {
     ) -> Option<(Instant, Order)> {
         let waits = !progress.has_seen_job();
         let works = matches!(progress, Progress::Running { .. });
+        let hangs = matches!(progress, Progress::Finished { .. }) && !limits.stays;
         let due = |from: Option<Instant>, limit: Option<Duration>| Some(from? + limit?);
         let all = [
             (due(self.listening, limits.idle), waits, Manner::Drain, Why::IdleLimit),
             (due(self.job, limits.job), works, Manner::Stop, Why::JobLimit),
+            (due(self.job, limits.job), hangs, Manner::Drain, Why::JobLimit),
             (due(self.started, limits.lifetime), true, Manner::Drain, Why::Lifetime),
         ];
         all.into_iter()
@@ -74,10 +79,15 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forge::JobResult;
 
     const SECOND: Duration = Duration::from_secs(1);
-    const LIMITS: Limits =
-        Limits { idle: Some(SECOND), job: Some(SECOND), lifetime: Some(Duration::from_secs(60)) };
+    const LIMITS: Limits = Limits {
+        idle: Some(SECOND),
+        job: Some(SECOND),
+        lifetime: Some(Duration::from_secs(60)),
+        stays: false,
+    };
 
     fn running() -> Progress {
         Progress::Running { name: "build".to_owned() }
@@ -111,6 +121,18 @@ mod tests {
         clock.progressed(&running(), then);
         let stop = Order { manner: Manner::Stop, why: Why::JobLimit };
         assert_eq!(clock.next(LIMITS, &running(), None), Some((then + SECOND, stop)));
+    }
+
+    #[test]
+    fn a_runner_that_does_not_leave_after_its_one_job_is_drained() {
+        let now = Instant::now();
+        let mut clock = Clock::default();
+        clock.progressed(&running(), now);
+        let done = Progress::Finished { name: "build".to_owned(), result: JobResult::Succeeded };
+        clock.progressed(&done, now + SECOND / 2);
+        let drain = Order { manner: Manner::Drain, why: Why::JobLimit };
+        assert_eq!(clock.next(LIMITS, &done, None), Some((now + SECOND, drain)));
+        assert_eq!(clock.next(Limits { stays: true, ..LIMITS }, &done, None), None);
     }
 
     #[test]

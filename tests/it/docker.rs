@@ -118,7 +118,11 @@ fn a_docker_in_another_container_is_asked_over_tcp() {
         answer(call, "200 OK");
     });
     let (boot, _) = boot(&instance, "30");
-    let ended = boot.env("DOCKER_HOST", &host).run();
+    // `.env` is over the environment, as it is for the jobs.
+    let home = boot.home();
+    let boot = boot.unpack(&sim, &home);
+    std::fs::write(home.join(".env"), format!("LANG=C\nDOCKER_HOST={host}\n")).unwrap();
+    let ended = boot.run();
     assert_eq!(ended.code, 0, "{}", Scene(&sim, &ended));
     asked.join().unwrap();
     assert!(ended.stderr.contains("Docker answers"), "{}", Scene(&sim, &ended));

@@ -161,3 +161,17 @@ async fn a_runner_that_does_not_listen_in_time_is_stopped_for_that() {
     let end = in_time(life.supervisor.wait_up()).await.unwrap_err();
     assert_eq!(end.exit(), Exit::NotReady);
 }
+
+#[tokio::test]
+async fn a_runner_that_hangs_after_its_job_is_ended_by_the_job_limit() {
+    let mut home = Home::new(
+        "trap 'echo INT >got; exit 0' INT; say Listening for Jobs; say Running job: x\n\
+         say Job x completed with result: Succeeded; idle",
+    );
+    home.launch.limits.job = Some(SHORT);
+    home.launch.stop_grace = SHORT;
+    let life = home.start();
+    let end = life.end().await;
+    assert_eq!((&end.how, end.exit()), (&How::Exited(0), Exit::Done));
+    assert_eq!(life.home.read("got"), "INT\n");
+}
