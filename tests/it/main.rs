@@ -55,3 +55,4 @@ mod secrets;
 mod settings;
 mod storm;
 mod support;
+mod systemd;
