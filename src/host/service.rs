@@ -65,7 +65,8 @@ impl Service {
         let ours = variable("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
         let watchdog = variable("WATCHDOG_USEC").and_then(|text| text.parse().ok());
         let watchdog = watchdog.filter(|usec| ours && *usec > 0).map(Duration::from_micros);
-        let apart = variable("SYSTEMD_EXEC_PID").is_some_and(|pid| pid != std::process::id().to_string());
+        let apart =
+            variable("SYSTEMD_EXEC_PID").is_some_and(|pid| pid != std::process::id().to_string());
         let watchdog = watchdog.filter(|_| socket.is_some());
         Self { watchdog, socket, stage: watch::Sender::default(), apart }
     }

@@ -14,8 +14,9 @@ use garm_sim::{Instance, InstanceSpec, RunnerScript, Sim};
 use tempfile::TempDir;
 
 use crate::support::after::posted;
+use crate::support::page::Page;
 use crate::support::podman::{BINARY, Container};
-use crate::support::{LONG, scripted, wait_until};
+use crate::support::{LONG, scripted, static_binary, wait_until};
 
 const UNIT: &str = "garm-bootstrap.service";
 
@@ -37,11 +38,15 @@ impl Machine {
     fn boot() -> Self {
         let shared = tempfile::Builder::new().prefix("garm-it-").tempdir_in("/tmp").unwrap();
         fs::set_permissions(shared.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        let container =
-            Container::systemd(|it| it.with_binary().volume(shared.path(), "/srv/shared"));
+        let container = Container::systemd(|it| it.volume(shared.path(), "/srv/shared"));
+        // A file that can be replaced, as on a machine.
+        container.copy_in(&static_binary(), BINARY);
         let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd").join(UNIT);
         container.copy_in(&unit, "/etc/systemd/system/");
-        container.sh("useradd -m runner; mkdir -p /etc/garm-bootstrap; systemctl daemon-reload");
+        // A unit that nothing wants is forgotten at its end, its exit code with it.
+        container.sh(&format!(
+            "useradd -m runner; mkdir -p /etc/garm-bootstrap; systemctl -q enable {UNIT}"
+        ));
         Self { container, shared, lives: Cell::new(0) }
     }
 
@@ -234,6 +239,45 @@ fn an_agent_that_is_killed_or_hangs_costs_neither_the_runner_nor_its_job() {
     life.wait_for_job();
     life.assert_undisturbed();
     assert!(life.journal().contains("Watchdog timeout"), "{}", life.journal());
+}
+
+#[test]
+fn the_page_on_systemd() {
+    let page = Page::read("docs/systemd.md");
+    let machine = Machine::boot();
+    // The page's folder, as the project's root with a binary in it; and a machine that knows nothing yet.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let desk = "/root/desk";
+    machine.sh(&format!(
+        "mkdir -p {desk}/systemd; mv {BINARY} {desk}; \
+         rm -r /etc/garm-bootstrap /etc/systemd/system/{UNIT}; systemctl daemon-reload"
+    ));
+    machine.container.copy_in(&root.join("systemd").join(UNIT), &format!("{desk}/systemd/"));
+    let sim = scripted(job_of(5 * SECOND));
+    let instance = sim.create(InstanceSpec::default());
+    let variables: String =
+        instance.env().iter().map(|(name, value)| format!("export {name}='{value}'\n")).collect();
+    let run = |block: String| machine.sh(&format!("set -e\ncd {desk}\n{variables}{block}"));
+
+    run(page.block("systemd-install"));
+    let status = run(page.block("systemd-start"));
+    assert!(status.contains("Active: active (running)"), "{status}");
+    wait_until("the job has started", || {
+        std::thread::sleep(Duration::from_millis(50));
+        machine.sh(&format!("systemctl status --no-pager {UNIT}")).contains("running the job build")
+    });
+    run(page.block("systemd-upgrade"));
+    wait_until("there is another one", || {
+        std::thread::sleep(Duration::from_millis(50));
+        machine.sh(&format!("systemctl show --value -p NRestarts {UNIT}")).trim() == "1"
+    });
+    run(page.block("systemd-stop"));
+    let journal = run(page.block("systemd-journal"));
+    assert!(journal.contains("job build: Succeeded"), "{journal}");
+    assert_eq!(posted(&sim, "idle"), 1, "{}", sim.calls_table());
+    assert_eq!(instance.runner_status(), "terminated", "{}", sim.calls_table());
+    run(page.block("systemd-remove"));
+    assert_ne!(machine.container.exec(["systemctl", "cat", UNIT]).code, 0);
 }
 
 #[test]
