@@ -115,7 +115,7 @@ impl Service {
                 () = sleep(next.unwrap_or_default()), if next.is_some() => {}
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     fn enter(&self, stage: Stage, message: &str) {
@@ -283,6 +283,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_long_start_and_a_long_stop_are_extended_and_a_ready_service_only_proves_its_life() {
+        const MORE: &str = "EXTEND_TIMEOUT_USEC=180000000";
         let (dir, manager, _) = manager();
         let path = dir.path().join("notify").to_str().unwrap().to_owned();
         let service = Service::of(move |name| match name {
@@ -294,7 +295,6 @@ mod tests {
         let telling = tokio::spawn(async move { telling.stay_alive().await });
         let pass = async |seconds| sleep(Duration::from_secs(seconds)).await;
         let all = |count| (0..count).map(|_| heard(&manager)).collect::<Vec<_>>();
-        const MORE: &str = "EXTEND_TIMEOUT_USEC=180000000";
         pass(61).await;
         assert_eq!(all(4), ["WATCHDOG=1", MORE, "WATCHDOG=1", MORE]);
         service.ready();

@@ -172,6 +172,13 @@ fn the_unit_starts_truly_says_what_it_does_and_drains_at_a_stop() {
     let verify = format!("systemd-analyze verify /etc/systemd/system/{UNIT} 2>&1");
     assert_eq!(machine.sh(&verify), "");
 
+    // Both take longer than these: it is given more time for as long as it asks.
+    machine.sh(&format!(
+        "mkdir -p /run/systemd/system/{UNIT}.d; \
+         printf '[Service]\\nTimeoutStartSec=1s\\nTimeoutStopSec=1s\\n' \
+         > /run/systemd/system/{UNIT}.d/short.conf; systemctl daemon-reload"
+    ));
+
     // While it boots, the phase is told; and the start is over when GARM knows the runner.
     let life = machine.life(RunnerScript::new().listen_after(2 * SECOND));
     life.start_in_background();
