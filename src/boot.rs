@@ -88,7 +88,7 @@ pub async fn boot(
     let service = Service::of(|name| config.environment.get(name));
     let kept = service::kept(|name| config.environment.get(name));
     let (state, instance, adoptee) = claim(&config, kept)?;
-    tokio::spawn(watched::stay_alive(service.clone()));
+    tokio::spawn(watched::keep_informed(service.clone(), signals.clone()));
     let halt = CancellationToken::new();
     let patience =
         Patience { deadline: Instant::now() + config.times.deadline, cancel: halt.clone() };

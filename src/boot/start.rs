@@ -89,7 +89,7 @@ pub(super) fn launch(
         // One that stays keeps its registration when it loses a job.
         ghost_limit: config.times.orphan_limit.filter(|_| config.registration.ephemeral),
         service: service.clone(),
-        memory: service.is_there().then_some(memory),
+        memory: service.keeps().then_some(memory),
         relaunch,
     }
 }

@@ -3,8 +3,7 @@
 //! It is told that we are ready when GARM has heard that the runner is idle, or a job was faster: then
 //! `systemctl start` returns with the truth.
 
-use std::time::Duration;
-
+use super::Signals;
 use crate::host::service::Service;
 use crate::state::{Life, Status};
 use crate::timeline::Phase;
@@ -19,7 +18,7 @@ pub(super) fn tell(service: &Service, life: &Life) {
         Status::Booting if is_up => {
             service.status("the runner is up; GARM has not taken it as idle");
         }
-        Status::Booting => service.status(&format!("booting: {}", life.phase)),
+        Status::Booting => service.status(&format!("{}: {}", life.phase, doing(life.phase))),
         Status::Idle => service.status("idle: waiting for a job"),
         Status::Running => {
             let job = life.job.as_deref().unwrap_or_default();
@@ -35,14 +34,26 @@ pub(super) fn tell(service: &Service, life: &Life) {
     }
 }
 
-/// Tells it again and again that we are alive, as often as it wants to hear it. From the one thread that
-/// does everything else, so that one which hangs is noticed.
-pub(super) async fn stay_alive(service: Service) {
-    let Some(within) = service.watchdog else { return };
-    let mut beat = tokio::time::interval((within / 2).max(Duration::from_millis(100)));
-    beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        beat.tick().await;
-        service.alive();
+fn doing(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Preflight => "looking at this machine",
+        Phase::Discover => "asking GARM who this is",
+        Phase::Fetch => "finding or downloading the runner",
+        Phase::Dependencies => "looking for what the runner needs",
+        Phase::Configure => "configuring the runner",
+        Phase::Introduce => "telling GARM about this system",
+        Phase::Start => "waiting until the runner listens",
+        Phase::Announce => "telling GARM that the runner is idle",
+        Phase::Supervise => "watching over the runner",
+        Phase::Finish => "telling GARM how it ended",
     }
+}
+
+/// Passes it on when we are asked to leave, and until then and after that that we are alive.
+pub(super) async fn keep_informed(service: Service, signals: Signals) {
+    let asked = async {
+        signals.more_than(0).await;
+        service.stopping();
+    };
+    tokio::join!(service.stay_alive(), asked);
 }

@@ -1,8 +1,9 @@
 //! The service manager that started us: systemd, or whoever speaks its protocol.
 //!
 //! Facts: sd_notify(3), sd_listen_fds(3), systemd.service(5) (`FileDescriptorStoreMax=`). It is told of
-//! our state, pinged where it watches us, and keeps file descriptors for the next one of us. Without one
-//! every call here does nothing. Must not: hold us up, or fail a boot.
+//! our state, pinged where it watches us, and keeps file descriptors for the next one of us. A start and a
+//! stop that take long are extended again and again, so that its timeouts mean "nothing is heard any more"
+//! and not "it takes too long". Without one every call here does nothing. Must not: hold us up, or fail a boot.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -14,6 +15,8 @@ use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
+use tokio::sync::watch;
+use tokio::time::sleep;
 use tracing::debug;
 
 use crate::text::one_line;
@@ -23,12 +26,28 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The first file descriptor that a manager passes (`SD_LISTEN_FDS_START`).
 const FIRST: RawFd = 3;
 
+/// How often a start or a stop is extended, and by how much: two of three may be lost.
+const EXTEND_EVERY: Duration = Duration::from_secs(60);
+const EXTEND_BY: Duration = Duration::from_secs(180);
+
+/// How far we are, as the manager sees it. The way leads only forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+enum Stage {
+    #[default]
+    Starting,
+    Ready,
+    Stopping,
+}
+
 /// The way to the manager.
 #[derive(Debug, Clone, Default)]
 pub struct Service {
     socket: Option<Arc<UnixDatagram>>,
     /// How often it wants to hear that we are alive; after that it ends us.
     pub watchdog: Option<Duration>,
+    stage: watch::Sender<Stage>,
+    /// Whether an init stands between it and us: then a next one of us would not be started by it.
+    apart: bool,
 }
 
 impl Service {
@@ -46,11 +65,19 @@ impl Service {
         let ours = variable("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
         let watchdog = variable("WATCHDOG_USEC").and_then(|text| text.parse().ok());
         let watchdog = watchdog.filter(|usec| ours && *usec > 0).map(Duration::from_micros);
-        Self { watchdog: watchdog.filter(|_| socket.is_some()), socket }
+        let apart =
+            variable("SYSTEMD_EXEC_PID").is_some_and(|pid| pid != std::process::id().to_string());
+        let watchdog = watchdog.filter(|_| socket.is_some());
+        Self { watchdog, socket, stage: watch::Sender::default(), apart }
     }
 
     pub fn is_there(&self) -> bool {
         self.socket.is_some()
+    }
+
+    /// Whether it would pass to the next one of us what it keeps.
+    pub fn keeps(&self) -> bool {
+        self.is_there() && !self.apart
     }
 
     /// One line about what we are doing, as `systemctl status` shows it.
@@ -58,16 +85,48 @@ impl Service {
         self.send(&format!("STATUS={}", one_line(text)));
     }
 
+    /// The start is over: whoever has waited for it goes on.
     pub fn ready(&self) {
-        self.send("READY=1");
+        self.enter(Stage::Ready, "READY=1");
     }
 
+    /// We are about to leave, or were asked to.
     pub fn stopping(&self) {
-        self.send("STOPPING=1");
+        self.enter(Stage::Stopping, "STOPPING=1");
     }
 
-    pub fn alive(&self) {
-        self.send("WATCHDOG=1");
+    /// Tells it again and again that we are alive, as often as it wants to hear it, and asks for more time
+    /// for a start or a stop. From the one thread that does everything else, so that one which hangs is
+    /// noticed. Without a watchdog it sleeps as long as we are ready. Never returns.
+    pub async fn stay_alive(&self) {
+        let mut stage = self.stage.subscribe();
+        while self.is_there() {
+            let is_moving = *stage.borrow_and_update() != Stage::Ready;
+            if self.watchdog.is_some() {
+                self.send("WATCHDOG=1");
+            }
+            if is_moving {
+                self.send(&format!("EXTEND_TIMEOUT_USEC={}", EXTEND_BY.as_micros()));
+            }
+            let beat = self.watchdog.map(|within| (within / 2).max(Duration::from_millis(100)));
+            let next = beat.into_iter().chain(is_moving.then_some(EXTEND_EVERY)).min();
+            tokio::select! {
+                _ = stage.changed() => {}
+                () = sleep(next.unwrap_or_default()), if next.is_some() => {}
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+
+    fn enter(&self, stage: Stage, message: &str) {
+        let is_forward = self.stage.send_if_modified(|now| {
+            let is_forward = *now < stage;
+            *now = stage.max(*now);
+            is_forward
+        });
+        if is_forward {
+            self.send(message);
+        }
     }
 
     /// Has the manager keep a copy of `fd` under `name`, until [`Self::forget`] or the service's end. Not
@@ -162,12 +221,13 @@ mod tests {
         let (_dir, manager, service) = manager();
         service.status("two\nlines");
         service.ready();
-        service.alive();
+        service.stopping();
+        service.ready();
         service.forget("x");
         let all: Vec<String> = (0..4).map(|_| heard(&manager)).collect();
         assert_eq!(
             all,
-            ["STATUS=two | lines", "READY=1", "WATCHDOG=1", "FDSTOREREMOVE=1\nFDNAME=x"]
+            ["STATUS=two | lines", "READY=1", "STOPPING=1", "FDSTOREREMOVE=1\nFDNAME=x"]
         );
     }
 
@@ -219,6 +279,63 @@ mod tests {
         assert_eq!(with(None), Some(Duration::from_secs(120)));
         assert_eq!(with(Some("1")), None);
         assert!(!Service::of(|_| None).is_there());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_start_and_a_long_stop_are_extended_and_a_ready_service_only_proves_its_life() {
+        const MORE: &str = "EXTEND_TIMEOUT_USEC=180000000";
+        let (dir, manager, _) = manager();
+        let path = dir.path().join("notify").to_str().unwrap().to_owned();
+        let service = Service::of(move |name| match name {
+            "NOTIFY_SOCKET" => Some(path.clone()),
+            "WATCHDOG_USEC" => Some("120000000".to_owned()),
+            _ => None,
+        });
+        let telling = service.clone();
+        let telling = tokio::spawn(async move { telling.stay_alive().await });
+        let pass = async |seconds| sleep(Duration::from_secs(seconds)).await;
+        let all = |count| (0..count).map(|_| heard(&manager)).collect::<Vec<_>>();
+        pass(61).await;
+        assert_eq!(all(4), ["WATCHDOG=1", MORE, "WATCHDOG=1", MORE]);
+        service.ready();
+        pass(121).await;
+        assert_eq!(all(4), ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"]);
+        service.stopping();
+        pass(61).await;
+        assert_eq!(all(5), ["STOPPING=1", "WATCHDOG=1", MORE, "WATCHDOG=1", MORE]);
+        manager.set_nonblocking(true).unwrap();
+        assert!(manager.recv(&mut [0; 64]).is_err());
+        telling.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_watchdog_a_ready_service_is_never_woken_up() {
+        let (_dir, manager, service) = manager();
+        service.ready();
+        let telling = service.clone();
+        let telling = tokio::spawn(async move { telling.stay_alive().await });
+        sleep(Duration::from_secs(3600)).await;
+        assert_eq!(heard(&manager), "READY=1");
+        manager.set_nonblocking(true).unwrap();
+        assert!(manager.recv(&mut [0; 64]).is_err());
+        telling.abort();
+    }
+
+    #[test]
+    fn what_it_keeps_is_for_the_next_one_only_if_nothing_stands_between() {
+        let (dir, _manager, service) = manager();
+        assert!(service.keeps());
+        let path = dir.path().join("notify").to_str().unwrap().to_owned();
+        let started = |pid: String| {
+            let path = path.clone();
+            Service::of(move |name| match name {
+                "NOTIFY_SOCKET" => Some(path.clone()),
+                "SYSTEMD_EXEC_PID" => Some(pid.clone()),
+                _ => None,
+            })
+        };
+        assert!(started(std::process::id().to_string()).keeps());
+        assert!(!started("1".to_owned()).keeps());
     }
 
     #[test]

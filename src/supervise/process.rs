@@ -48,7 +48,7 @@ impl Runner {
         let memory = oom::Watch::start();
         let mut child = program.spawn()?;
         let (pid, group, output) = (child.id(), Group::of(&child), Output::of(&mut child));
-        if service.is_there() {
+        if service.keeps() {
             keep(service, pid, &output);
         }
         Ok(Self { process: Process::Own(child), pid, group, output, memory })

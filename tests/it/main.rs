@@ -56,3 +56,4 @@ mod secrets;
 mod settings;
 mod storm;
 mod support;
+mod systemd;
