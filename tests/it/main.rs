@@ -23,6 +23,7 @@
 mod bad_input;
 mod boot;
 mod certificates;
+mod check;
 mod configure;
 mod crash;
 mod deregister;
