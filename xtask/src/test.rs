@@ -4,15 +4,17 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::{dist, shell};
+use crate::{package, shell};
 
 /// Programs that the tests use, and the Debian packages that bring them.
-const NEEDED: [(&str, &str); 5] = [
+const NEEDED: [(&str, &str); 7] = [
     ("unshare", "util-linux"),
     ("tar", "tar"),
     ("gcc", "gcc"),
     ("useradd", "passwd"),
     ("curl", "curl"),
+    ("groff", "groff-base"),
+    ("rpm", "rpm"),
 ];
 /// The account that runners have in the tests.
 const USER: &str = "runner";
@@ -29,7 +31,7 @@ pub(crate) fn run() -> Result<()> {
         "-D",
         "warnings",
     ]))?;
-    dist::run()?;
+    package::run()?;
     if shell::exists("cargo-nextest") {
         shell::run(shell::cargo().args(["nextest", "run", "--workspace", "--locked"]))?;
     } else {
