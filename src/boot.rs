@@ -27,9 +27,10 @@ mod fetch;
 mod kept;
 mod leftovers;
 mod live;
+mod orphan;
 mod signals;
 mod start;
-mod told;
+pub(crate) mod told;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -53,7 +54,7 @@ use crate::garm::{Garm, Reporter};
 use crate::host::{memory, os};
 use crate::http::{Http, Patience, Trust};
 use crate::secret::Secret;
-use crate::state::{self, Instance, State, StateError};
+use crate::state::{self, Instance, Life, State, StateError};
 use crate::supervise::{self, End, Supervisor, Why};
 use crate::timeline::{Phase, Timeline};
 use crate::tools::{blocking, dependencies};
@@ -102,6 +103,7 @@ pub async fn boot(
         defaults: RefCell::default(),
         registered_with: RefCell::default(),
         timeline: RefCell::new(timeline),
+        life: RefCell::new(Life::begin()),
         phase: Cell::new(Phase::Preflight),
         on_phase: Box::new(on_phase),
     };
@@ -169,6 +171,7 @@ struct Boot {
     /// The token of a registration that was made here, until a job has used that.
     registered_with: RefCell<Option<Secret>>,
     timeline: RefCell<Timeline>,
+    life: RefCell<Life>,
     phase: Cell<Phase>,
     on_phase: Box<dyn Fn(Phase)>,
 }
@@ -180,6 +183,7 @@ impl Boot {
         let papers = self.during(Phase::Fetch, Box::pin(self.fetch(assignment))).await?;
         self.during(Phase::Dependencies, self.needs()).await?;
         let agent_id = self.during(Phase::Configure, self.configure(papers)).await?;
+        self.life.borrow_mut().agent_id = agent_id;
         if self.goal == Goal::Install {
             info!("the runner is installed; a later run of this instance finds it");
             return Ok(Outcome::Installed);
@@ -310,16 +314,22 @@ impl Boot {
             Ok(Outcome::Installed) => {
                 // It is for the boot that follows.
                 self.registered_with.take();
+                self.note(|life| life.end(Exit::Done, None, "the runner is installed"));
                 (Exit::Done, false)
             }
             Ok(Outcome::Ended(end)) => {
                 self.note_job(&end);
-                (end.exit(), true)
+                let exit = end.exit();
+                let reason = (exit != Exit::Done).then(|| exit.reason());
+                self.note(|life| life.end(exit, reason, &end.summary()));
+                (exit, true)
             }
             Err(error) => {
                 let error = self.cause(error);
                 let message = told::failure(&error, last, self.garm.skew());
                 error!("{message}");
+                self.note(|life| life.end(error.exit(), Some(error.reason()), &message));
+                told::on_console(&message);
                 let runner = self.runner.take();
                 if let Some(runner) = &runner {
                     runner.drain(Why::BootFailed);
@@ -386,6 +396,14 @@ impl Boot {
         }
     }
 
+    /// Notes in `state.json` what has changed. A file that cannot be written costs nobody the runner.
+    fn note(&self, change: impl FnOnce(&mut Life)) {
+        change(&mut self.life.borrow_mut());
+        if let Err(error) = self.state.write_life(&self.life.borrow()) {
+            warn!("failed to {error}");
+        }
+    }
+
     /// Runs one phase, with its times noted.
     async fn during<T>(
         &self,
@@ -399,6 +417,7 @@ impl Boot {
         }
         self.phase.set(phase);
         self.timeline.borrow_mut().begin(phase);
+        self.note(|life| life.enter(phase));
         (self.on_phase)(phase);
         let result = work.await;
         // A phase that failed stays open, and is the one that is told.

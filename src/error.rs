@@ -107,25 +107,7 @@ impl Error {
 
     /// Short and stable: `runner_not_fetched`, `configure_failed`, …
     pub fn reason(&self) -> &'static str {
-        match self.exit() {
-            // Of a failure: the runner was drained before GARM had heard that it was idle.
-            Exit::Done | Exit::Stopped => "stopped",
-            Exit::Usage => "bad_settings",
-            Exit::Unreachable => "garm_unreachable",
-            Exit::Superseded => "superseded",
-            Exit::Refused => "garm_refused",
-            Exit::Fetch => "runner_not_fetched",
-            Exit::Dependencies => "dependencies_missing",
-            Exit::Configure => "configure_failed",
-            Exit::NotReady => "runner_not_ready",
-            Exit::NoJob => "runner_ended",
-            Exit::RegistrationGone => "registration_gone",
-            Exit::VersionRefused => "version_refused",
-            Exit::LimitPassed => "limit_passed",
-            Exit::Killed => "killed",
-            Exit::AlreadyRun => "already_run",
-            Exit::Internal => "internal_fault",
-        }
+        self.exit().reason()
     }
 
     /// Whether a clock that is wrong could be behind it: something was taken for expired, not valid yet

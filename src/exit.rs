@@ -52,6 +52,30 @@ impl Exit {
         self as u8
     }
 
+    /// Short and stable, for machines and for GARM's status message; it never changes its meaning once
+    /// released.
+    pub fn reason(self) -> &'static str {
+        match self {
+            // Of a failure: the runner was drained before GARM had heard that it was idle.
+            Self::Done | Self::Stopped => "stopped",
+            Self::Usage => "bad_settings",
+            Self::Unreachable => "garm_unreachable",
+            Self::Superseded => "superseded",
+            Self::Refused => "garm_refused",
+            Self::Fetch => "runner_not_fetched",
+            Self::Dependencies => "dependencies_missing",
+            Self::Configure => "configure_failed",
+            Self::NotReady => "runner_not_ready",
+            Self::NoJob => "runner_ended",
+            Self::RegistrationGone => "registration_gone",
+            Self::VersionRefused => "version_refused",
+            Self::LimitPassed => "limit_passed",
+            Self::Killed => "killed",
+            Self::AlreadyRun => "already_run",
+            Self::Internal => "internal_fault",
+        }
+    }
+
     /// One line for people, as the README and `--help` print it.
     pub fn meaning(self) -> &'static str {
         match self {

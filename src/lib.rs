@@ -13,7 +13,7 @@
 //!
 //! | floor | modules |
 //! |---|---|
-//! | 5 | [`boot`], [`commands`], [`cli`] |
+//! | 5 | [`boot`], [`commands`], [`cli`], [`end`] |
 //! | 4 | [`config`], [`error`] |
 //! | 3 | [`garm`], [`tools`], [`supervise`] |
 //! | 2 | [`forge`], [`http`], [`log`] |
@@ -23,6 +23,7 @@ pub mod boot;
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod end;
 pub mod error;
 pub mod exit;
 pub mod forge;

@@ -14,12 +14,12 @@ use crate::cli::{self, Invocation};
 use crate::config::{self, Bootstrap, Config, Environment, Flags, Layers, LogSettings};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::garm::{Garm, Reporter};
+use crate::garm::{Access, Garm, Reporter};
 use crate::host::oom;
 use crate::host::users::Account;
 use crate::http::{Http, Patience, ProxySettings};
-use crate::state::{self, Instance, State};
-use crate::{commands, init, log};
+use crate::state::{self, Instance, Life, State, StateError};
+use crate::{commands, end, init, log};
 
 /// How long GARM is asked to listen to a person's mistake.
 const TELL_LIMIT: Duration = Duration::from_secs(10);
@@ -69,12 +69,37 @@ async fn boot(mut layers: Layers, goal: Goal) -> Exit {
     };
     let mut bootstrap = None;
     let ended = match resolve(&mut layers, &mut bootstrap) {
-        Ok(config) => Box::pin(boot::boot(goal, config, signals, |phase| debug!("{phase}"))).await,
+        Ok(config) => {
+            Box::pin(boot::boot(goal, config, signals.clone(), |phase| debug!("{phase}"))).await
+        }
         Err(error) => Err(error.into()),
     };
-    match ended {
+    let exit = match ended {
         Ok(exit) => exit,
-        Err(error) => refuse(&layers, bootstrap.as_ref(), error).await,
+        Err(error) => match refuse(&layers, bootstrap.as_ref(), error).await {
+            Refusal::Ours(exit) => exit,
+            Refusal::SecondStart(exit) => return exit,
+        },
+    };
+    // An installation is not the end of the instance.
+    if goal == Goal::Run {
+        end_instance(&layers, exit, &signals).await;
+    }
+    exit
+}
+
+/// Does what is wanted at the very end, where that much of the settings can be read.
+async fn end_instance(layers: &Layers, exit: Exit, signals: &Signals) {
+    let Ok(on_exit) = config::on_exit(layers) else { return };
+    let (cancel, seen) = (CancellationToken::new(), signals.count());
+    let end = end::of_instance(&on_exit, exit, &layers.env, &cancel);
+    tokio::pin!(end);
+    tokio::select! {
+        () = &mut end => {}
+        _ = signals.more_than(seen) => {
+            cancel.cancel();
+            end.await;
+        }
     }
 }
 
@@ -112,7 +137,17 @@ fn typed_wrong(error: &clap::Error, env: Environment, is_boot: bool) -> Exit {
     log::init(LogSettings::default(), &layers.env);
     let text = what_was_wrong(&error.render().to_string());
     let bootstrap = config::bootstrap(&layers).unwrap_or_default();
-    in_runtime(refuse(&layers, bootstrap.as_ref(), Error::Typed(text)))
+    in_runtime(async {
+        match refuse(&layers, bootstrap.as_ref(), Error::Typed(text)).await {
+            Refusal::Ours(exit) => {
+                if let Ok(signals) = Signals::listen() {
+                    end_instance(&layers, exit, &signals).await;
+                }
+                exit
+            }
+            Refusal::SecondStart(exit) => exit,
+        }
+    })
 }
 
 /// Of clap's text the fault and the hint, without the usage below them.
@@ -125,28 +160,55 @@ fn what_was_wrong(text: &str) -> String {
     told.join("; ")
 }
 
-/// Says what is wrong, to the person and, where we know how, to GARM.
-async fn refuse(layers: &Layers, bootstrap: Option<&Bootstrap>, error: Error) -> Exit {
-    error!("failed to {error}");
-    if error.exit() != Exit::AlreadyRun {
-        tell_garm(layers, bootstrap, &error).await;
-    }
-    error.exit()
+/// Why nothing was booted.
+enum Refusal {
+    Ours(Exit),
+    /// Another garm-bootstrap is at work here, or was: the instance is that one's to lead and to end.
+    SecondStart(Exit),
 }
 
-/// Sends `failed`, unless this is a second start: then the first one speaks.
-async fn tell_garm(layers: &Layers, bootstrap: Option<&Bootstrap>, error: &Error) {
-    let Ok(access) = config::access_to_report(layers, bootstrap) else { return };
-    let instance = Instance::new(access.callback.as_str(), access.token.expose());
-    let dirs = config::dirs(layers, &Account::current());
-    let claimed = state::folder(&dirs.state)
-        .and_then(|dir| State::lock(&dir))
-        .and_then(|state| state.refuse_used(&instance).map(|()| state));
-    match claimed {
-        Err(state::StateError::Busy { .. } | state::StateError::Used { .. }) => return,
-        Err(error) => warn!("failed to {error}"),
-        Ok(_) => {}
+/// Says what is wrong: to the person, in `state.json`, on the console and, where we know how, to GARM.
+/// A second start says it to the person alone.
+async fn refuse(layers: &Layers, bootstrap: Option<&Bootstrap>, error: Error) -> Refusal {
+    error!("failed to {error}");
+    let exit = error.exit();
+    let access = config::access_to_report(layers, bootstrap).ok();
+    if exit == Exit::AlreadyRun || !is_first_start(layers, access.as_ref(), &error) {
+        return Refusal::SecondStart(exit);
     }
+    let message = format!("[{}] preflight: failed to {error}", error.reason());
+    boot::told::on_console(&message);
+    if let Some(access) = access {
+        tell_garm(layers, bootstrap, access, &message).await;
+    }
+    Refusal::Ours(exit)
+}
+
+/// Whether nobody else has booted or is booting here; if so, the end is noted in `state.json`.
+fn is_first_start(layers: &Layers, access: Option<&Access>, error: &Error) -> bool {
+    let dirs = config::dirs(layers, &Account::current());
+    let claim = || -> Result<(), StateError> {
+        let state = State::lock(&state::folder(&dirs.state)?)?;
+        if let Some(access) = access {
+            let instance = Instance::new(access.callback.as_str(), access.token.expose());
+            state.refuse_used(&instance)?;
+        }
+        let mut life = Life::begin();
+        life.end(error.exit(), Some(error.reason()), &format!("failed to {error}"));
+        state.write_life(&life)
+    };
+    match claim() {
+        Err(StateError::Busy { .. } | StateError::Used { .. }) => false,
+        Err(error) => {
+            warn!("failed to {error}");
+            true
+        }
+        Ok(()) => true,
+    }
+}
+
+/// Sends `failed`.
+async fn tell_garm(layers: &Layers, bootstrap: Option<&Bootstrap>, access: Access, message: &str) {
     // What is wrong may be one of these two; then it is tried without.
     let trust = config::trust(layers, bootstrap).unwrap_or_default();
     let client = |proxy: &ProxySettings| Http::new(&trust, proxy, vec![access.callback.clone()]);
@@ -155,8 +217,7 @@ async fn tell_garm(layers: &Layers, bootstrap: Option<&Bootstrap>, error: &Error
     let patience =
         Patience { deadline: Instant::now() + TELL_LIMIT, cancel: CancellationToken::new() };
     let reporter = Reporter::start(Garm::new(http, access, patience.clone()));
-    let message = format!("[{}] preflight: failed to {error}", error.reason());
-    if let Err(error) = reporter.failed(&message, patience).await {
+    if let Err(error) = reporter.failed(message, patience).await {
         warn!("GARM could not be told: {error}");
     }
 }

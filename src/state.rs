@@ -1,9 +1,11 @@
-//! What must outlive this process: the lock, the used marker, the timeline.
+//! What must outlive this process: the lock, the used marker, the timeline, and how it ended.
 //!
 //! The lock (`lock`, held with flock, so that it ends with us however we end) keeps two starters from
 //! booting at once. The used marker (`used.json`) says that an instance has had its run: a one-shot
 //! runner is never started twice. It names the instance by a digest of its token and URL, so a state
 //! folder that went into an image does not lock out the instances made from it.
+
+mod life;
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -13,12 +15,15 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::host::files::{FilesError, private_dir, write_atomic};
+use crate::host::files::{FilesError, private_dir, replace, write_atomic};
 use crate::timeline::Timeline;
+
+pub use life::{Life, Status};
 
 const LOCK: &str = "lock";
 const USED: &str = "used.json";
 pub const TIMELINE: &str = "timeline.json";
+const LIFE: &str = "state.json";
 
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
@@ -159,6 +164,15 @@ impl State {
 
     pub fn write_timeline(&self, timeline: &Timeline) -> Result<(), StateError> {
         self.write(TIMELINE, &timeline.record())
+    }
+
+    /// Not synced: only the end is worth the disk's time.
+    pub fn write_life(&self, life: &Life) -> Result<(), StateError> {
+        if life.status == Status::Ended {
+            return self.write(LIFE, life);
+        }
+        let json = serde_json::to_vec_pretty(life).unwrap_or_default();
+        replace(&self.dir.join(LIFE), &json, 0o600).map_err(StateError::Write)
     }
 
     fn write(&self, name: &str, value: &impl Serialize) -> Result<(), StateError> {

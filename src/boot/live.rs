@@ -9,11 +9,22 @@ use super::{Boot, LAST_WORD};
 use crate::error::Error;
 use crate::garm::IdleOutcome;
 use crate::http::Patience;
+use crate::state::Life;
 use crate::supervise::{End, State, Supervisor, Why};
 use crate::timeline::Phase;
 
 /// How long the answer to an `idle` is awaited when the runner has ended meanwhile.
 const IDLE_ON_ITS_WAY: Duration = Duration::from_secs(2);
+
+/// What GARM has said to `idle`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    Accepted,
+    /// 401: it has it already, or a job was faster, or the instance is gone.
+    Known,
+    /// It has refused it, or could not be reached.
+    Not,
+}
 
 impl Boot {
     /// Announces the runner and leads it to its end. The two run side by side: a GARM that cannot be
@@ -35,16 +46,22 @@ impl Boot {
             end = &mut lead => {
                 // An `idle` that is on its way may have landed, and only its answer tells.
                 return match tokio::time::timeout(IDLE_ON_ITS_WAY, announce).await {
-                    Ok(Ok(true)) => Ok(end),
+                    Ok(Ok(Told::Accepted | Told::Known)) => Ok(end),
                     _ => Self::without_idle(end),
                 };
             }
         };
-        if !announced {
+        if announced == Told::Not {
             warn!("the runner goes on, though GARM does not know that it is idle");
         }
-        let end = self.during(Phase::Supervise, async { Ok(lead.await) }).await?;
-        if announced { Ok(end) } else { Self::without_idle(end) }
+        let supervise = async {
+            tokio::select! {
+                end = lead => Ok(end),
+                never = self.drain_orphan(&runner, announced) => match never {},
+            }
+        };
+        let end = self.during(Phase::Supervise, supervise).await?;
+        if announced == Told::Not { Self::without_idle(end) } else { Ok(end) }
     }
 
     /// A runner that was gone without GARM having taken `idle`: fine if it has had its job.
@@ -52,30 +69,33 @@ impl Boot {
         if end.job.is_some() { Ok(end) } else { Err(Error::Ended(end)) }
     }
 
-    /// Whether GARM knows now that the runner is idle.
-    async fn announce(&self, agent_id: Option<u64>) -> Result<bool, Error> {
+    /// What GARM says to it that the runner is idle.
+    async fn announce(&self, agent_id: Option<u64>) -> Result<Told, Error> {
         let message = format!("runner ready in {}", self.timeline.borrow().summary());
         info!("{message}");
         // Not the boot's own patience: a signal drains the runner, and does not silence us.
         let deadline = self.garm.patience().deadline.max(Instant::now() + LAST_WORD);
         let patience = Patience { deadline, cancel: CancellationToken::new() };
-        let known = match self.reporter.idle(message, agent_id, patience).await {
-            Ok(IdleOutcome::Accepted) => true,
+        let told = match self.reporter.idle(message, agent_id, patience).await {
+            Ok(IdleOutcome::Accepted) => Told::Accepted,
             Ok(IdleOutcome::Known) => {
                 info!("GARM knows already that the runner is up (401)");
-                true
+                Told::Known
             }
             Ok(IdleOutcome::Refused(why)) => {
                 warn!("GARM refused \"idle\": {why}");
-                false
+                Told::Not
             }
             Err(error) => {
                 warn!("{error}");
-                false
+                Told::Not
             }
         };
         self.mark_used();
-        Ok(known)
+        if told != Told::Not {
+            self.note(Life::become_idle);
+        }
+        Ok(told)
     }
 
     /// Watches over the runner until it has ended, and passes on what we are asked to do.
@@ -89,6 +109,9 @@ impl Boot {
                     marked = true;
                     self.registered_with.take();
                     self.mark_used();
+                    if let State::Running { job } = runner.state() {
+                        self.note(|life| life.run(&job));
+                    }
                 }
                 end = runner.wait_ended() => return end,
                 count = self.signals.more_than(seen) => {

@@ -3,9 +3,13 @@
 use std::any::Any;
 use std::fmt::Write as _;
 
+use tracing::debug;
+
 use crate::error::Error;
 use crate::garm::Skew;
+use crate::host::console;
 use crate::http::HttpError;
+use crate::secret::redact;
 use crate::text;
 use crate::timeline::Phase;
 
@@ -29,6 +33,13 @@ pub(super) fn failure(error: &Error, phase: Phase, skew: Option<Skew>) -> String
         message.push_str(&text::shorten(log, LOG_LIMIT));
     }
     message
+}
+
+/// On the machine's console, for whoever looks at an instance that GARM cannot hear.
+pub(crate) fn on_console(message: &str) {
+    if let Err(error) = console::tell(&redact(message)) {
+        debug!("failed to write to the console: {error}");
+    }
 }
 
 /// 401 after an `installing` that GARM took says that it has forgotten this instance since.

@@ -21,7 +21,7 @@ pub use bootstrap::Bootstrap;
 pub use layers::{Environment, Flags, Found, Layers, Origin};
 pub use parse::{LogFormat, LogSettings};
 pub use preparing::Preparing;
-pub use resolve::{bootstrap, dirs, proxy, trust};
+pub use resolve::{bootstrap, dirs, on_exit, proxy, trust};
 pub use telling::Telling;
 use url::Url;
 

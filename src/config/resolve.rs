@@ -267,7 +267,7 @@ fn wait_for_docker(layers: &Layers) -> Result<Option<Duration>, ConfigError> {
 }
 
 /// What is done at the very end, and after which ends.
-fn on_exit(layers: &Layers) -> Result<OnExit, ConfigError> {
+pub fn on_exit(layers: &Layers) -> Result<OnExit, ConfigError> {
     let expected = "none, poweroff, reboot or a command that begins with /";
     let action = read(layers, &settings::ON_EXIT, expected, |text| match text {
         "none" => Some(Action::None),

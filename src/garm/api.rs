@@ -4,10 +4,11 @@
 //! Reads are retried within the boot's patience; what a status means for the boot is the caller's.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use url::Url;
 
@@ -21,6 +22,9 @@ use crate::text;
 /// How often a connection may be closed without an answer before `runner-metadata` is taken for the
 /// endpoint that a GARM bug breaks (garm-protocol §9, bug 1): four attempts, under four seconds.
 const METADATA_DROPS: u32 = 4;
+
+/// How long a look whether GARM is there may take.
+const LOOK: Duration = Duration::from_secs(15);
 
 /// Where GARM is, and what opens its door.
 #[derive(Debug, Clone)]
@@ -204,6 +208,22 @@ impl Garm {
                 }
                 result => return result,
             }
+        }
+    }
+
+    /// Whether GARM is where it was, known instance or not: one request. The error is what stands in its
+    /// place.
+    pub async fn is_there(&self) -> Result<(), HttpError> {
+        let url = append(&self.access.metadata, "runner-metadata");
+        let request =
+            self.http.request(Method::GET, url.clone()).bearer_auth(self.access.token.expose());
+        let patience =
+            Patience { deadline: Instant::now() + LOOK, cancel: CancellationToken::new() };
+        match patience.bound(Method::GET, &url, self.fetch(request)).await {
+            Err(error) if matches!(error.status(), None | Some(404 | 410 | 502..=504)) => {
+                Err(error)
+            }
+            _ => Ok(()),
         }
     }
 

@@ -47,6 +47,20 @@ pub fn write_atomic(
     })
 }
 
+/// Replaces the file at `path` in one step, as every reader sees it; a power cut may undo that.
+pub fn replace(path: &Path, contents: &[u8], mode: u32) -> Result<(), FilesError> {
+    let temp = temp_name(path);
+    let write = || -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temp)?;
+        file.write_all(contents)?;
+        fs::rename(&temp, path)
+    };
+    write().map_err(|source| {
+        let _ = fs::remove_file(&temp);
+        FilesError::Write { path: path.to_owned(), source }
+    })
+}
+
 /// Makes `path` and its missing parents; it gets `mode`, and must then be a folder that belongs to us
 /// (or root) and that nobody else may write to.
 pub fn private_dir(path: &Path, mode: u32) -> Result<(), FilesError> {

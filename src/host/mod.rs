@@ -3,6 +3,8 @@
 //! Owns: every call that asks or changes the host outside of HTTP. Must not: know GARM, a runner or a
 //! boot phase.
 
+pub mod console;
+pub mod container;
 pub mod docker;
 pub mod elf;
 pub mod files;
@@ -10,6 +12,7 @@ pub mod memory;
 pub mod names;
 pub mod oom;
 pub mod os;
+pub mod power;
 pub mod process;
 pub mod processes;
 pub mod store;

@@ -6,18 +6,18 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use nix::fcntl::OFlag;
 
+use super::container::in_first_pid_namespace;
+
 const SCORE_ADJ: &str = "/proc/self/oom_score_adj";
 /// Spared as long as anything else can be killed, but not immune; and what is left to those who lack
 /// CAP_SYS_RESOURCE, if somebody has raised their value before.
 const SPARED: [i32; 2] = [-900, 0];
-/// The inode of the first PID namespace (`PROC_PID_INIT_INO`): the kernel log counts processes there.
-const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 /// What our own value was before [`protect`] has changed it.
 static BEFORE: OnceLock<i32> = OnceLock::new();
@@ -84,11 +84,10 @@ impl Watch {
 
 /// The kernel's log from here on, where we may read it and it speaks of our process ids.
 fn kernel_log() -> Option<File> {
-    let ours = fs::metadata("/proc/self/ns/pid").ok()?.ino() == FIRST_PID_NAMESPACE;
     let flags = OFlag::O_NONBLOCK.bits();
     let mut log = OpenOptions::new().read(true).custom_flags(flags).open("/dev/kmsg").ok()?;
     log.seek(SeekFrom::End(0)).ok()?;
-    ours.then_some(log)
+    in_first_pid_namespace().then_some(log)
 }
 
 /// The files that count the kills in our cgroup.

@@ -15,7 +15,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn boots(script: RunnerScript, settings: &[&str]) -> (Sim, Ended, Duration) {
     let sim = scripted(script);
     let instance = sim.create(InstanceSpec::default());
-    let boot = settings.iter().fold(Boot::of(&instance), |boot, word| boot.arg(word));
+    let boot = settings.iter().fold(Boot::of(&instance), Boot::arg);
     let running = boot.env("GARM_STOP_GRACE", "500ms").spawn();
     wait_for_status(&running, &sim, "idle");
     let idle = Instant::now();

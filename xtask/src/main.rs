@@ -1,7 +1,9 @@
 //! The project's own commands.
 //!
 //! `cargo xtask demo` shows a boot, `cargo xtask test` runs every check, `cargo xtask dist` builds the
-//! static binary with its man pages, `cargo xtask packages` a .deb and an .rpm of it, `cargo xtask storm` boots in a storm of faults. Each says what it does, and fails loudly when something that it needs is missing.
+//! static binary with its man pages, `cargo xtask packages` a .deb and an .rpm of it, `cargo xtask roots`
+//! makes the images that container tests start from, `cargo xtask storm` boots in a storm of faults. Each
+//! says what it does, and fails loudly when something that it needs is missing.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "these are commands for people")]
 
@@ -9,6 +11,7 @@ mod demo;
 mod dist;
 mod man;
 mod package;
+mod roots;
 mod shell;
 mod storm;
 mod test;
@@ -22,6 +25,7 @@ The commands of this project:
   cargo xtask test    format, lints, all tests, documentation; as root it installs what it needs
   cargo xtask dist    build the static release binary and check it, with man pages and completions
   cargo xtask packages   the same, and a .deb and an .rpm of it
+  cargo xtask roots   make the Debian images that the container tests start from, once (podman, debootstrap)
   cargo xtask storm   boot in a storm of faults; --seeds N (300), --first S (1), --percent P (30)
 ";
 
@@ -31,6 +35,7 @@ fn main() -> ExitCode {
         "demo" => demo::run(),
         "storm" => storm::run(std::env::args().skip(2)),
         "test" => test::run(),
+        "roots" => roots::run(),
         "dist" => dist::run().map(|_| ()),
         "packages" => package::run().map(|_| ()),
         "" | "help" | "--help" | "-h" => {

@@ -4,10 +4,10 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::{package, shell};
+use crate::{package, roots, shell};
 
 /// Programs that the tests use, and the Debian packages that bring them.
-const NEEDED: [(&str, &str); 7] = [
+const NEEDED: [(&str, &str); 11] = [
     ("unshare", "util-linux"),
     ("tar", "tar"),
     ("gcc", "gcc"),
@@ -15,6 +15,10 @@ const NEEDED: [(&str, &str); 7] = [
     ("curl", "curl"),
     ("groff", "groff-base"),
     ("rpm", "rpm"),
+    ("podman", "podman"),
+    ("runc", "runc"),
+    ("debootstrap", "debootstrap"),
+    ("kubectl", "kubernetes-client"),
 ];
 /// The account that runners have in the tests.
 const USER: &str = "runner";
@@ -32,6 +36,7 @@ pub(crate) fn run() -> Result<()> {
         "warnings",
     ]))?;
     package::run()?;
+    roots::run()?;
     if shell::exists("cargo-nextest") {
         shell::run(shell::cargo().args(["nextest", "run", "--workspace", "--locked"]))?;
     } else {

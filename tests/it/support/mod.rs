@@ -1,6 +1,9 @@
 //! Starting the binary and looking at what it left behind.
 
 pub mod after;
+pub mod image;
+pub mod pod;
+pub mod podman;
 mod scene;
 pub mod traces;
 
@@ -152,10 +155,7 @@ impl Boot {
 
     /// Takes the static binary, as images have it.
     pub fn with_static_binary(self) -> Self {
-        let built = Path::new(env!("CARGO_BIN_EXE_garm-bootstrap"));
-        let target = built.parent().and_then(Path::parent).unwrap();
-        let made = target.join("dist/garm-bootstrap");
-        assert!(made.is_file(), "{} is missing: run `cargo xtask dist` first", made.display());
+        let made = static_binary();
         let binary = self.path("garm-bootstrap");
         // It is a link to the other one.
         fs::remove_file(&binary).unwrap();
@@ -239,6 +239,15 @@ impl Boot {
         std::os::unix::fs::chown(self.path("work"), Some(0), Some(0)).unwrap();
         self
     }
+}
+
+/// What `cargo xtask dist` has built, which is what goes into images.
+pub fn static_binary() -> PathBuf {
+    let built = Path::new(env!("CARGO_BIN_EXE_garm-bootstrap"));
+    let target = built.parent().and_then(Path::parent).unwrap();
+    let made = target.join("dist/garm-bootstrap");
+    assert!(made.is_file(), "{} is missing: run `cargo xtask dist` first", made.display());
+    made
 }
 
 /// A file that is being written cannot be executed, and a process that another test starts at that
