@@ -44,6 +44,7 @@ mod matrix;
 mod memory;
 mod network;
 mod orphan;
+mod packages;
 mod pid1;
 mod readme;
 mod refusals;

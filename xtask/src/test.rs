@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use crate::{package, roots, shell};
 
 /// Programs that the tests use, and the Debian packages that bring them.
-const NEEDED: [(&str, &str); 11] = [
+const NEEDED: [(&str, &str); 12] = [
     ("unshare", "util-linux"),
     ("tar", "tar"),
     ("gcc", "gcc"),
@@ -15,6 +15,7 @@ const NEEDED: [(&str, &str); 11] = [
     ("curl", "curl"),
     ("groff", "groff-base"),
     ("rpm", "rpm"),
+    ("cpio", "cpio"),
     ("podman", "podman"),
     ("runc", "runc"),
     ("debootstrap", "debootstrap"),
