@@ -11,8 +11,8 @@ use tempfile::TempDir;
 
 use crate::support::after::posted;
 use crate::support::image::Image;
-use crate::support::podman::{Container, Output, Prepared};
-use crate::support::{LONG, both_kinds, good, one_job, read, scripted, wait_until};
+use crate::support::podman::{Container, DEBIAN, Output, Prepared};
+use crate::support::{LONG, both_kinds, calls_to, good, one_job, read, scripted, wait_until};
 
 /// A volume as an emptyDir is: everybody may write to it.
 fn volume() -> TempDir {
@@ -168,9 +168,34 @@ fn the_scratch_image_boots_a_runner_that_needs_nothing_else() {
     let sim = good();
     let instance = sim.create(InstanceSpec::default());
     let volume = volume();
-    let ended =
-        entrypoint(&image, &instance, &volume).env("RUNNER_HOME", "/runner").user("1001").run();
+    // Nothing else is there, and the state has to be somewhere.
+    let place = entrypoint(&image, &instance, &volume).flag("--tmpfs=/tmp:mode=1777,notmpcopyup");
+    let ended = place.env("RUNNER_HOME", "/runner").user("1001").run();
     assert_job(&sim, &instance, &ended);
+}
+
+#[test]
+fn a_runner_that_is_baked_into_the_image_is_not_fetched_again() {
+    let sim = good();
+    let (url, sha256) = (sim.download_url(), sim.archive_sha256());
+    let runner = [("RUNNER_URL", url.as_str()), ("RUNNER_SHA256", sha256.as_str())];
+    let image = Image::build(
+        "Containerfile.runner",
+        &[&[("BASE", DEBIAN), ("PACKAGES", "")], &runner[..]].concat(),
+    );
+    let downloads = calls_to(&sim, Endpoint::Download).len();
+    for user in ["1001", "1000680000:0"] {
+        let instance = sim.create(InstanceSpec::default());
+        let volume = volume();
+        let ended = entrypoint(&image, &instance, &volume).user(user).run();
+        assert_eq!(ended.code, 0, "{ended}\n{}", sim.calls_table());
+        assert_eq!(instance.runner_status(), "terminated", "{ended}");
+        assert_eq!(calls_to(&sim, Endpoint::Download).len(), downloads, "{}", sim.calls_table());
+    }
+    // Without a volume the runner lives in the container's own layer.
+    let instance = sim.create(InstanceSpec::with_token());
+    let ended = Prepared::of(image.name()).env_of(&instance).run();
+    assert_eq!((ended.code, instance.runner_status().as_str()), (0, "terminated"), "{ended}");
 }
 
 #[test]
@@ -181,54 +206,59 @@ fn an_image_that_holds_a_runner_takes_the_binary_of_the_scratch_image() {
     let assets = tempfile::tempdir().unwrap();
     sim.unpack_runner(assets.path()).unwrap();
     fs::set_permissions(assets.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let args = [("IMAGE", crate::support::podman::DEBIAN), ("BINARY", scratch.name())];
+    let args = [("IMAGE", DEBIAN), ("BINARY", scratch.name())];
     let image = Image::build("Containerfile.existing", &args);
     let volume = volume();
     let ended = entrypoint(&image, &instance, &volume)
         .env("RUNNER_HOME", "/runner")
         // As the official image has it.
         .volume(assets.path(), "/home/runner:ro")
-        .env("RUNNER_ASSETS_DIR", "/home/runner")
         .user("1001")
         .run();
     assert_job(&sim, &instance, &ended);
-    let downloads = sim.calls().iter().filter(|call| call.endpoint == Endpoint::Download).count();
-    assert_eq!(downloads, 0, "{}", sim.calls_table());
+    assert_eq!(calls_to(&sim, Endpoint::Download).len(), 0, "{}", sim.calls_table());
+}
+
+/// Boots both ways in a container that `put` has changed.
+fn assert_boots(what: &str, put: impl Fn(Prepared) -> Prepared) {
+    let image = Image::without_runner();
+    for (kind, spec) in both_kinds() {
+        println!("{what}, {kind}");
+        let sim = good();
+        let instance = sim.create(spec);
+        let volume = volume();
+        let ended = put(entrypoint(&image, &instance, &volume)).run();
+        assert_job(&sim, &instance, &ended);
+    }
+}
+
+/// As OpenShift chooses one.
+fn random_uid(place: Prepared) -> Prepared {
+    place.user("1000680000:0")
+}
+
+/// podman makes an account for a uid that has none, unless it is given the file.
+fn no_account(place: Prepared) -> Prepared {
+    place.volume("/dev/null", "/etc/passwd:ro")
 }
 
 #[test]
-fn it_boots_wherever_a_platform_puts_it() {
-    let image = Image::without_runner();
-    let read_only = |place: Prepared| place.flag("--read-only");
-    let bare = |place: Prepared| {
+fn it_boots_with_a_read_only_root() {
+    assert_boots("with a /tmp", |place| place.flag("--read-only"));
+    assert_boots("with nothing but the volume", |place| {
         let place = place.flag("--read-only").flag("--read-only-tmpfs=false");
         place.env("GARM_STATE_DIR", "/runner/.state").env("GARM_RUNTIME_DIR", "/runner/.run")
-    };
-    let random = |place: Prepared| place.user("1000680000:0");
-    // podman makes an account for a uid that has none, unless it is given the file.
-    let no_passwd = |place: Prepared| place.volume("/dev/null", "/etc/passwd:ro");
-    let places: [(&str, &dyn Fn(Prepared) -> Prepared); 6] = [
-        ("a read-only root with a /tmp", &read_only),
-        ("a read-only root and nothing but the volume", &bare),
-        ("a random uid of group 0", &random),
-        ("a random uid without an account, read-only", &|place| {
-            read_only(no_passwd(random(place)))
-        }),
-        ("uid 1001 without an account", &|place| no_passwd(place.user("1001"))),
-        ("no capability, no new privileges", &|place| {
-            place.flag("--cap-drop=all").flag("--security-opt=no-new-privileges")
-        }),
-    ];
-    for (what, put) in places {
-        for (kind, spec) in both_kinds() {
-            println!("{what}, {kind}");
-            let sim = good();
-            let instance = sim.create(spec);
-            let volume = volume();
-            let ended = put(entrypoint(&image, &instance, &volume)).run();
-            assert_job(&sim, &instance, &ended);
-        }
-    }
+    });
+    assert_boots("without an account", |place| no_account(random_uid(place)).flag("--read-only"));
+}
+
+#[test]
+fn it_boots_as_whatever_uid_and_without_privileges() {
+    assert_boots("a random uid of group 0", random_uid);
+    assert_boots("uid 1001 without an account", |place| no_account(place.user("1001")));
+    assert_boots("no capability, no new privileges", |place| {
+        place.flag("--cap-drop=all").flag("--security-opt=no-new-privileges")
+    });
 }
 
 #[test]

@@ -31,6 +31,15 @@ pub(crate) fn run() -> Result<()> {
     // Two runs beside each other would both do the work, and then fight for the name.
     let lock = File::create(std::env::temp_dir().join("garm-bootstrap-roots.lock"))?;
     lock.lock().context("wait for another run that makes the same images")?;
+    // Images of the runner that tests have built and kept (tests/it/support/image.rs).
+    shell::run(podman().args([
+        "image",
+        "prune",
+        "--all",
+        "--force",
+        "--filter=label=garm-bootstrap.kept-for-tests",
+        "--filter=until=24h",
+    ]))?;
     if !has(DEBIAN)? {
         make_debian()?;
     }
@@ -118,8 +127,8 @@ fn suite() -> Result<String> {
 fn mirror(apt: &Path, suite: &str) -> Result<String> {
     let mut files: Vec<PathBuf> = vec![apt.join("sources.list")];
     files.extend(fs::read_dir(apt.join("sources.list.d"))?.flatten().map(|entry| entry.path()));
-    let texts = files.iter().filter_map(|file| fs::read_to_string(file).ok());
-    let found = texts.filter_map(|text| mirror_in(&text, suite)).next();
+    let mut texts = files.iter().filter_map(|file| fs::read_to_string(file).ok());
+    let found = texts.find_map(|text| mirror_in(&text, suite));
     found.with_context(|| format!("no file below {} names a mirror of {suite}", apt.display()))
 }
 
