@@ -13,6 +13,7 @@ use crate::config::Flags;
 use crate::config::settings::{self, Kind, Setting};
 use crate::exit::Exit;
 
+const JSON: &str = "json";
 const PREPARE_ONLY: &str = "prepare-only";
 const STATUS: &str = "status";
 const TEXT: &str = "text";
@@ -37,6 +38,9 @@ const OF_REPORT: [&Setting; 14] = [
     &settings::LOG_FORMAT,
 ];
 
+const OF_TIMELINE: [&Setting; 4] =
+    [&settings::STATE_DIR, &settings::CONFIG, &settings::LOG_LEVEL, &settings::LOG_FORMAT];
+
 /// A command that was understood.
 #[derive(Debug)]
 pub enum Invocation {
@@ -44,6 +48,8 @@ pub enum Invocation {
     Install { flags: Flags },
     Prepare { flags: Flags },
     Report { flags: Flags, order: report::Order },
+    Check { flags: Flags },
+    Timeline { flags: Flags, json: bool },
 }
 
 /// Understands `args` (the program's name first). The error prints itself: it is also how `--help` and
@@ -56,6 +62,10 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, cla
             Ok(Invocation::Prepare { flags: flags(matches) })
         }
         Some(("install", matches)) => Ok(Invocation::Install { flags: flags(matches) }),
+        Some(("check", matches)) => Ok(Invocation::Check { flags: flags(matches) }),
+        Some(("timeline", matches)) => {
+            Ok(Invocation::Timeline { flags: flags(matches), json: matches.get_flag(JSON) })
+        }
         Some(("report", matches)) => {
             Ok(Invocation::Report { flags: flags(matches), order: order(matches) })
         }
@@ -66,7 +76,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, cla
 /// Whether `args` were to begin a boot, as far as one can tell. What cannot be told was to be one: it is
 /// what images do.
 pub fn is_boot(args: &[OsString]) -> bool {
-    args.get(1).is_none_or(|word| word != "report")
+    args.get(1).is_none_or(|word| !["report", "check", "timeline"].iter().any(|name| word == name))
 }
 
 /// The command line as clap knows it.
@@ -93,6 +103,29 @@ pub fn command() -> Command {
         )
         .subcommand(install_command())
         .subcommand(report_command())
+        .subcommand(
+            Command::new("check")
+                .about("Say where each setting comes from and what stands in the way of a boot")
+                .args(all_settings())
+                .after_help(exit_codes_as(&[
+                    (Exit::Done, "nothing stands in the way of a boot"),
+                    (Exit::Usage, Exit::Usage.meaning()),
+                    (Exit::Unreachable, Exit::Unreachable.meaning()),
+                    (Exit::Superseded, Exit::Superseded.meaning()),
+                    (Exit::AlreadyRun, Exit::AlreadyRun.meaning()),
+                ])),
+        )
+        .subcommand(
+            Command::new("timeline")
+                .about("Show where the time of the last boot went")
+                .arg(
+                    Arg::new(JSON)
+                        .long(JSON)
+                        .action(ArgAction::SetTrue)
+                        .help("Print timeline.json as it is"),
+                )
+                .args(OF_TIMELINE.map(arg)),
+        )
 }
 
 fn install_command() -> Command {

@@ -31,6 +31,8 @@ pub enum Error {
     Client(#[from] ClientError),
     #[error("use the home {}: the user \"{user}\" may not enter {}; choose another home, or open that folder (chmod o+x)", home.display(), folder.display())]
     Barred { user: String, home: PathBuf, folder: PathBuf },
+    #[error("read the timeline {}: {why}; a boot writes it once the runner is idle, and at its end (--state-dir says where)", path.display())]
+    NoTimeline { path: PathBuf, why: String },
     #[error("prepare {}: a runner is registered there, and an image must not carry its identity; remove .runner and .credentials*, or name another --home", home.display())]
     Registered { home: PathBuf },
     #[error(transparent)]
@@ -78,7 +80,8 @@ impl Error {
             | Self::State(_)
             | Self::Client(_)
             | Self::Barred { .. }
-            | Self::Registered { .. } => Exit::Usage,
+            | Self::Registered { .. }
+            | Self::NoTimeline { .. } => Exit::Usage,
             Self::FirstContact(FirstContact::Superseded(_))
             | Self::NotTaken(NotTaken::Superseded { .. })
             | Self::Superseded => Exit::Superseded,

@@ -41,6 +41,13 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
             init::signals::release();
             in_runtime(commands::prepare::prepare(Layers::new(flags, env)))
         }
+        Invocation::Check { flags } => {
+            init::signals::release();
+            in_runtime(commands::check::check(Layers::new(flags, env)))
+        }
+        Invocation::Timeline { flags, json } => {
+            commands::timeline::timeline(Layers::new(flags, env), json)
+        }
         Invocation::Report { flags, order } => {
             // A signal ends it at once, as it ends any program.
             init::signals::release();

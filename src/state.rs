@@ -9,6 +9,7 @@ mod life;
 
 use std::fs::{File, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,7 @@ pub use life::{Life, Status};
 
 const LOCK: &str = "lock";
 const USED: &str = "used.json";
-const TIMELINE: &str = "timeline.json";
+pub const TIMELINE: &str = "timeline.json";
 const LIFE: &str = "state.json";
 
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +95,48 @@ pub fn folder(candidates: &[PathBuf]) -> Result<PathBuf, StateError> {
     })
 }
 
+/// What a look at the state folder tells, which neither makes nor locks anything.
+#[derive(Debug)]
+pub enum Past {
+    Nothing,
+    Busy { path: PathBuf },
+    Used { path: PathBuf, at: String },
+    Unreadable { path: PathBuf, why: String },
+}
+
+/// The file called `name` in the first of `candidates` that has it.
+pub fn existing(candidates: &[PathBuf], name: &str) -> Option<PathBuf> {
+    candidates.iter().map(|dir| dir.join(name)).find(|path| path.exists())
+}
+
+/// What became of `instance` here, for a person.
+pub fn look(candidates: &[PathBuf], instance: &Instance) -> Past {
+    let Some(dir) = candidates.iter().find(|dir| dir.is_dir()) else { return Past::Nothing };
+    if let Err(why) = std::fs::read_dir(dir) {
+        return Past::Unreadable { path: dir.clone(), why: why.to_string() };
+    }
+    let lock = dir.join(LOCK);
+    if is_held(&lock) {
+        return Past::Busy { path: lock };
+    }
+    match refuse_used(dir, instance) {
+        Err(StateError::Used { path, at }) => Past::Used { path, at },
+        _ => Past::Nothing,
+    }
+}
+
+/// Whether somebody has the file locked, by the kernel's list (proc(5)): to try the lock, if only for a
+/// moment, could turn away a boot that begins in it.
+fn is_held(path: &Path) -> bool {
+    let Ok(meta) = std::fs::metadata(path) else { return false };
+    let list = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    let inode = format!(":{}", meta.ino());
+    list.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.contains(&"FLOCK") && fields.iter().any(|field| field.ends_with(&inode))
+    })
+}
+
 impl State {
     /// Takes the lock on `dir`.
     pub fn lock(dir: &Path) -> Result<Self, StateError> {
@@ -113,19 +156,7 @@ impl State {
     /// Fails if `instance` has had its run. A marker that cannot be read counts for every instance: to
     /// start a runner twice is worse than not at all.
     pub fn refuse_used(&self, instance: &Instance) -> Result<(), StateError> {
-        let path = self.dir.join(USED);
-        let used: Used = match std::fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(_) => return Err(StateError::Used { path, at: "an unknown time".to_owned() }),
-            Ok(bytes) => match serde_json::from_slice(&bytes) {
-                Ok(used) => used,
-                Err(_) => return Err(StateError::Used { path, at: "an unknown time".to_owned() }),
-            },
-        };
-        if used.instance == instance.0 {
-            return Err(StateError::Used { path, at: used.at });
-        }
-        Ok(())
+        refuse_used(&self.dir, instance)
     }
 
     /// Marks `instance` as used, durably.
@@ -156,6 +187,22 @@ impl State {
         let json = serde_json::to_vec_pretty(value).unwrap_or_default();
         write_atomic(&self.dir.join(name), &json, 0o600, None).map_err(StateError::Write)
     }
+}
+
+fn refuse_used(dir: &Path, instance: &Instance) -> Result<(), StateError> {
+    let path = dir.join(USED);
+    let used: Used = match std::fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(_) => return Err(StateError::Used { path, at: "an unknown time".to_owned() }),
+        Ok(bytes) => match serde_json::from_slice(&bytes) {
+            Ok(used) => used,
+            Err(_) => return Err(StateError::Used { path, at: "an unknown time".to_owned() }),
+        },
+    };
+    if used.instance == instance.0 {
+        return Err(StateError::Used { path, at: used.at });
+    }
+    Ok(())
 }
 
 #[cfg(test)]

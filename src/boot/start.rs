@@ -18,8 +18,6 @@ use crate::supervise::environment::{self, Sources};
 use crate::supervise::{Launch, Limits, Relaunch};
 use crate::tools::dependencies::{Installed, Installer, Search, names};
 
-/// .NET's own switch for running without libicu.
-const INVARIANT: &str = "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT";
 const INSTALL_PAUSE: Duration = Duration::from_secs(5);
 
 pub(super) type Variables = Vec<(OsString, OsString)>;
@@ -100,13 +98,7 @@ pub(super) fn no_stdout(source: &std::io::Error) -> Error {
 
 /// Where the runner's libraries are looked for.
 pub(super) fn search(config: &Config) -> Search {
-    let invariant = config.environment.get(INVARIANT);
-    Search {
-        root: PathBuf::from("/"),
-        library_path: config.environment.get("LD_LIBRARY_PATH").map(OsString::from),
-        globalization_invariant: invariant
-            .is_some_and(|value| value == "1" || value.eq_ignore_ascii_case("true")),
-    }
+    Search::here(|name| config.environment.get(name))
 }
 
 /// Installs what is missing. Where that cannot be done here the runner is tried all the same: it knows

@@ -93,11 +93,7 @@ async fn install_dependencies(preparing: &Preparing, patience: &Patience) -> Res
         home: &preparing.home,
         work: &work,
         env: environment_of_the_script(preparing),
-        search: Search {
-            root: "/".into(),
-            library_path: preparing.environment.get("LD_LIBRARY_PATH").map(Into::into),
-            globalization_invariant: false,
-        },
+        search: Search::here(|name| preparing.environment.get(name)),
         pause: INSTALL_PAUSE,
         deadline: patience.deadline,
     };

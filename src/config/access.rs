@@ -1,5 +1,6 @@
 //! Where GARM is and the token for it: found first, so that whatever else is wrong can be told to GARM.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use url::Url;
@@ -57,19 +58,49 @@ fn url(
     layers.find(setting).or_else(from_bootstrap).map(|found| http_url(&found)).transpose()
 }
 
+/// Where the token is; the order of the variants is the order in which they count.
+#[derive(Debug)]
+pub enum PlaceOfToken {
+    File(PathBuf),
+    Credential(PathBuf),
+    Environment(Found),
+    Bootstrap(Secret),
+}
+
+impl fmt::Display for PlaceOfToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "the file {}", path.display()),
+            Self::Credential(path) => write!(f, "the systemd credential {}", path.display()),
+            Self::Environment(found) => write!(f, "{}", found.origin),
+            Self::Bootstrap(_) => f.write_str("the bootstrap file"),
+        }
+    }
+}
+
 /// A file that was named, a systemd credential, the environment, the bootstrap file; in this order.
-fn token(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Option<Secret>, ConfigError> {
+pub fn place_of_token(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Option<PlaceOfToken> {
     if let Some(found) = layers.find(&TOKEN_FILE) {
-        return read_token(Path::new(found.value())).map(Some);
+        return Some(PlaceOfToken::File(PathBuf::from(found.value())));
     }
     if let Some(dir) = layers.env.get("CREDENTIALS_DIRECTORY") {
         let path = PathBuf::from(dir).join(CREDENTIAL);
         if path.exists() {
-            return read_token(&path).map(Some);
+            return Some(PlaceOfToken::Credential(path));
         }
     }
-    let from_environment = layers.find(&TOKEN).map(|found| Secret::new(found.value()));
-    Ok(from_environment.or_else(|| bootstrap.and_then(|b| b.instance_token.clone())))
+    let from_environment = layers.find(&TOKEN).map(PlaceOfToken::Environment);
+    let from_bootstrap = || bootstrap?.instance_token.clone().map(PlaceOfToken::Bootstrap);
+    from_environment.or_else(from_bootstrap)
+}
+
+fn token(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Option<Secret>, ConfigError> {
+    Ok(match place_of_token(layers, bootstrap) {
+        Some(PlaceOfToken::File(path) | PlaceOfToken::Credential(path)) => Some(read_token(&path)?),
+        Some(PlaceOfToken::Environment(found)) => Some(Secret::new(found.value())),
+        Some(PlaceOfToken::Bootstrap(token)) => Some(token),
+        None => None,
+    })
 }
 
 fn read_token(path: &Path) -> Result<Secret, ConfigError> {

@@ -111,6 +111,11 @@ impl Layers {
         Ok(())
     }
 
+    /// The config file that was read.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_ref().map(|(path, _)| path.as_path())
+    }
+
     pub fn find(&self, setting: &'static Setting) -> Option<Found> {
         let name = setting.name;
         if let Some(values) = self.flags.get(name) {

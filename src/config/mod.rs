@@ -16,7 +16,7 @@ mod telling;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use access::{access, access_to_report};
+pub use access::{PlaceOfToken, access, access_to_report, place_of_token};
 pub use bootstrap::Bootstrap;
 pub use layers::{Environment, Flags, Found, Layers, Origin};
 pub use parse::{LogFormat, LogSettings};

@@ -17,6 +17,7 @@ use super::metadata::{CertBundle, RunnerMetadata};
 use super::{Claims, Skew};
 use crate::http::{Http, HttpError, Patience, Policy, display_url, retry};
 use crate::secret::Secret;
+use crate::text;
 
 /// How often a connection may be closed without an answer before `runner-metadata` is taken for the
 /// endpoint that a GARM bug breaks (garm-protocol §9, bug 1): four attempts, under four seconds.
@@ -58,6 +59,10 @@ pub struct Garm {
 /// How a call to GARM is retried.
 pub(super) fn policy() -> Policy {
     Policy { whose: "GARM", ..Policy::default() }
+}
+
+fn once() -> Policy {
+    Policy { attempts: Some(1), ..policy() }
 }
 
 /// Body of `POST {callback}/status`.
@@ -109,10 +114,32 @@ impl Garm {
         self.clock.skew()
     }
 
+    /// `GET system/service-name`, once: a question without an effect, which every GARM answers as long as
+    /// it listens to the instance.
+    pub async fn service_name(&self) -> Result<String, HttpError> {
+        let body = self.read("system/service-name", &once()).await?;
+        Ok(text::shorten(&text::one_line(&text::readable(&body)), 200))
+    }
+
+    /// `OPTIONS status`, once and without the token: whether the callback URL is answered.
+    pub async fn reach_callback(&self) -> Result<(), HttpError> {
+        let url = append(&self.access.callback, "status");
+        let asked = self.fetch(self.http.request(Method::OPTIONS, url.clone()));
+        self.patience.bound(Method::OPTIONS, &url, asked).await.map(|_| ())
+    }
+
     /// `GET runner-metadata`. Gives up early when the connection is dropped every time.
     pub async fn runner_metadata(&self) -> Result<RunnerMetadata, HttpError> {
-        let policy = Policy { drops: Some(METADATA_DROPS), ..policy() };
-        let body = self.read("runner-metadata", &policy).await?;
+        self.read_metadata(&Policy { drops: Some(METADATA_DROPS), ..policy() }).await
+    }
+
+    /// The same, but one attempt only.
+    pub async fn runner_metadata_once(&self) -> Result<RunnerMetadata, HttpError> {
+        self.read_metadata(&once()).await
+    }
+
+    async fn read_metadata(&self, policy: &Policy) -> Result<RunnerMetadata, HttpError> {
+        let body = self.read("runner-metadata", policy).await?;
         serde_json::from_slice(&body).map_err(|why| HttpError::Unexpected {
             method: Method::GET,
             url: display_url(&append(&self.access.metadata, "runner-metadata")),

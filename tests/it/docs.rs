@@ -233,6 +233,12 @@ fn the_readmes_commands() {
     desk.run(&format!("export GARM_RUNNER_HOME=$PWD/two\n{run}")).expect_ok("run");
     assert_eq!(instance.runner_status(), "terminated");
 
+    // It has had its run: that is what ails it, and where its time went is on record.
+    let look = replaced(&page.block("readme-check"), file, "bootstrap.json || test $? = 41");
+    let said = desk.run(&format!("export GARM_RUNNER_HOME=$PWD/two\n{look}")).expect_ok("check");
+    assert!(said.contains("this instance had its run"), "{said}");
+    assert!(said.contains("\nsupervise "), "{said}");
+
     let instance = sim.create(InstanceSpec::default());
     let desk = desk_of(desk, &instance);
     desk.run(&page.block("readme-report")).expect_ok("report");

@@ -275,7 +275,7 @@ fn the_help_text() {
         String::from_utf8(output.stdout).unwrap()
     };
     insta::assert_snapshot!("help", help(&["--help"]));
-    for command in ["run", "install", "report"] {
+    for command in ["run", "install", "report", "check", "timeline"] {
         insta::assert_snapshot!(format!("help_{command}"), help(&[command, "--help"]));
     }
 }

@@ -3,8 +3,6 @@
 //! The static binary, the very one that goes into an image, boots a runner for a simulated GARM, as the
 //! current user and in a temp folder.
 
-use std::fs;
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -34,22 +32,9 @@ pub(crate) fn run() -> Result<()> {
     let status = boot.status().context("start the binary")?;
     println!("\ngarm-bootstrap ended with {status}.\n\nWhat GARM and the forge saw:\n");
     println!("{}", sim.calls_table());
-    print_timeline(&state.join("timeline.json"))?;
+    println!("Where the time went:\n");
+    shell::run(Command::new(&binary).arg("timeline").arg("--state-dir").arg(&state))?;
     ensure!(status.success(), "the boot failed");
     ensure!(instance.runner_status() == "terminated", "the job did not run to its end");
-    Ok(())
-}
-
-fn print_timeline(file: &Path) -> Result<()> {
-    let text = fs::read(file).with_context(|| format!("read {}", file.display()))?;
-    let record: serde_json::Value = serde_json::from_slice(&text)?;
-    println!("Where the time went ({}):\n", record["began_at"].as_str().unwrap_or_default());
-    println!("  {:<14}{:>9}{:>10}{:>12}", "phase", "from/s", "took/s", "bytes");
-    for phase in record["phases"].as_array().into_iter().flatten() {
-        let number = |key: &str| phase[key].as_f64().unwrap_or_default();
-        let bytes = phase["bytes"].as_u64().map(|bytes| bytes.to_string()).unwrap_or_default();
-        let name = phase["phase"].as_str().unwrap_or_default();
-        println!("  {name:<14}{:>9.3}{:>10.3}{bytes:>12}", number("start"), number("seconds"));
-    }
     Ok(())
 }

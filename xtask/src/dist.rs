@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::shell;
+use crate::{man, shell};
 
 /// The largest that the binary may be.
 const LIMIT: u64 = 6 << 20;
@@ -32,6 +32,7 @@ pub(crate) fn run() -> Result<PathBuf> {
     let _ = fs::remove_file(&binary);
     fs::copy(&made, &binary).with_context(|| format!("copy {}", made.display()))?;
     check(&binary)?;
+    man::write(&dist)?;
     Ok(binary)
 }
 

@@ -1,13 +1,16 @@
 //! The project's own commands.
 //!
 //! `cargo xtask demo` shows a boot, `cargo xtask test` runs every check, `cargo xtask dist` builds the
-//! static binary, `cargo xtask roots` makes the images that container tests start from, `cargo xtask storm`
-//! boots in a storm of faults. Each says what it does, and fails loudly when something that it needs is missing.
+//! static binary with its man pages, `cargo xtask packages` a .deb and an .rpm of it, `cargo xtask roots`
+//! makes the images that container tests start from, `cargo xtask storm` boots in a storm of faults. Each
+//! says what it does, and fails loudly when something that it needs is missing.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "these are commands for people")]
 
 mod demo;
 mod dist;
+mod man;
+mod package;
 mod roots;
 mod shell;
 mod storm;
@@ -20,7 +23,8 @@ The commands of this project:
 
   cargo xtask demo    build, start a simulated GARM, boot a runner, run one job, show what GARM saw
   cargo xtask test    format, lints, all tests, documentation; as root it installs what it needs
-  cargo xtask dist    build the static release binary and check it
+  cargo xtask dist    build the static release binary and check it, with man pages and completions
+  cargo xtask packages   the same, and a .deb and an .rpm of it
   cargo xtask roots   make the Debian images that the container tests start from, once (podman, debootstrap)
   cargo xtask storm   boot in a storm of faults; --seeds N (300), --first S (1), --percent P (30)
 ";
@@ -33,6 +37,7 @@ fn main() -> ExitCode {
         "test" => test::run(),
         "roots" => roots::run(),
         "dist" => dist::run().map(|_| ()),
+        "packages" => package::run().map(|_| ()),
         "" | "help" | "--help" | "-h" => {
             print!("{HELP}");
             return ExitCode::SUCCESS;

@@ -4,15 +4,18 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::{demo, roots, shell};
+use crate::{demo, package, roots, shell};
 
 /// Programs that the tests use, and the Debian packages that bring them.
-const NEEDED: [(&str, &str); 9] = [
+const NEEDED: [(&str, &str); 12] = [
     ("unshare", "util-linux"),
     ("tar", "tar"),
     ("gcc", "gcc"),
     ("useradd", "passwd"),
     ("curl", "curl"),
+    ("groff", "groff-base"),
+    ("rpm", "rpm"),
+    ("cpio", "cpio"),
     ("podman", "podman"),
     ("runc", "runc"),
     ("debootstrap", "debootstrap"),
@@ -54,6 +57,7 @@ fn compile() -> Result<()> {
         "-D",
         "warnings",
     ]))?;
+    package::run()?;
     demo::run()
 }
 

@@ -40,6 +40,22 @@ pub struct Search {
     pub globalization_invariant: bool,
 }
 
+/// .NET's own switch for running without libicu.
+const INVARIANT: &str = "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT";
+
+impl Search {
+    /// On this machine; `get` gives the variables that the runner will have.
+    pub fn here(get: impl Fn(&str) -> Option<String>) -> Self {
+        let invariant = get(INVARIANT);
+        Self {
+            library_path: get("LD_LIBRARY_PATH").map(OsString::from),
+            globalization_invariant: invariant
+                .is_some_and(|value| value == "1" || value.eq_ignore_ascii_case("true")),
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for Search {
     fn default() -> Self {
         let root = PathBuf::from("/");

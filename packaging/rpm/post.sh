@@ -1,0 +1,2 @@
+# The unit is neither enabled nor started: an instance has settings of its own.
+if [ -d /run/systemd/system ]; then systemctl daemon-reload || :; fi
