@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use crate::{dist, roots, shell};
 
 /// Programs that the tests use, and the Debian packages that bring them.
-const NEEDED: [(&str, &str); 9] = [
+const NEEDED: [(&str, &str); 11] = [
     ("unshare", "util-linux"),
     ("tar", "tar"),
     ("gcc", "gcc"),
@@ -17,6 +17,8 @@ const NEEDED: [(&str, &str); 9] = [
     ("runc", "runc"),
     ("debootstrap", "debootstrap"),
     ("kubectl", "kubernetes-client"),
+    ("shellcheck", "shellcheck"),
+    ("go", "golang-go"),
 ];
 /// The account that runners have in the tests.
 const USER: &str = "runner";

@@ -23,7 +23,7 @@ use super::need_root;
 /// The smallest Debian, with what .NET needs. `xtask/src/roots.rs` makes it.
 pub const DEBIAN: &str = "localhost/gb-debian:1";
 /// The same with systemd as init, D-Bus and cloud-init.
-pub const SYSTEMD: &str = "localhost/gb-systemd:1";
+pub const SYSTEMD: &str = "localhost/gb-systemd:2";
 /// Where the static binary is in a container that [`Prepared::with_binary`] was asked for.
 pub const BINARY: &str = "/usr/local/bin/garm-bootstrap";
 
