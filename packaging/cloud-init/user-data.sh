@@ -39,21 +39,28 @@ fail() {
     to=${to%/status}/status
     told=$bootstrap.failed
     printf '{"status": "failed", "message": "%s"}' "$why" > "$told"
+    # GARM's own authority may be known from here alone.
+    value ca-cert-bundle | base64 -d > "$told.pem" 2>/dev/null
+    if [ -s "$told.pem" ]; then
+        cat /etc/ssl/certs/ca-certificates.crt >> "$told.pem" 2>/dev/null
+        export CURL_CA_BUNDLE="$told.pem"
+    fi
     if command -v curl >/dev/null; then
         printf 'header = "Authorization: Bearer %s"\n' "$(value instance-token)" |
             curl -q -K - -fsS --retry 5 --retry-delay 3 --max-time 60 --data-binary "@$told" "$to" >&2
     elif command -v wget >/dev/null; then
         printf 'header = Authorization: Bearer %s\n' "$(value instance-token)" > "$told.wgetrc"
+        [ ! -s "$told.pem" ] || echo "ca_certificate = $told.pem" >> "$told.wgetrc"
         WGETRC=$told.wgetrc wget -q -O /dev/null --tries=5 --timeout=60 --post-file="$told" "$to" >&2
     else
         false
     fi || echo "garm-bootstrap: GARM could not be told of it" >&2
-    rm -f "$told" "$told.wgetrc"
+    rm -f "$told" "$told.pem" "$told.wgetrc"
     exit 1
 }
 
 # --- The binary and its start: the same in every script that boots a runner. ---
-# A name that does not resolve and a refused connection are usual while a machine boots.
+# Names that do not resolve and refused connections are usual for a while when a machine boots: six tries in a minute.
 download() {
     tries=1
     until
@@ -65,7 +72,7 @@ download() {
             fail "garm-bootstrap is not in the image, and neither curl nor wget is there to get it"
         fi
     do
-        [ "$tries" -lt 4 ] || { rm -f "$2"; fail "garm-bootstrap could not be downloaded from $1: $said"; }
+        [ "$tries" -lt 6 ] || { rm -f "$2"; fail "garm-bootstrap could not be downloaded from $1: $said"; }
         sleep $((tries * tries))
         tries=$((tries + 1))
     done

@@ -23,6 +23,7 @@
 mod bad_input;
 mod boot;
 mod certificates;
+mod cloud_init;
 mod configure;
 mod containers;
 mod crash;
@@ -54,3 +55,4 @@ mod secrets;
 mod settings;
 mod storm;
 mod support;
+mod templates;

@@ -20,8 +20,8 @@ const SYSTEMD: &str = "localhost/gb-systemd:2";
 /// What .NET needs; the names with a version in them are patterns, as apt-get takes them.
 const RUNNER_PACKAGES: [&str; 5] =
     ["ca-certificates", "^libicu[0-9]+$", "^libssl3(t64)?$", "libkrb5-3", "zlib1g"];
-const SYSTEMD_PACKAGES: [&str; 8] =
-    ["systemd", "systemd-sysv", "dbus", "cloud-init", "iproute2", "procps", "curl", "sudo"];
+const SYSTEMD_PACKAGES: [&str; 9] =
+    ["systemd", "systemd-sysv", "dbus", "cloud-init", "iproute2", "procps", "curl", "wget", "sudo"];
 /// runc starts nothing whose limits are above those of whoever asks.
 const PODMAN_RUN: [&str; 7] =
     ["--runtime", "runc", "run", "--ulimit", "nofile=1024:2048", "--ulimit", "nproc=4096:8192"];
