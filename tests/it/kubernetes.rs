@@ -68,10 +68,22 @@ fn assert_valid(pod: &Value) {
 
 #[test]
 fn kubectl_knows_every_field_of_the_manifests() {
-    for file in ["pod.yaml", "pod-token-file.yaml", "pod-init.yaml"] {
+    for file in ["pod.yaml", "pod-token-file.yaml", "pod-init.yaml", "pod-bootstrap.yaml"] {
         let documents = documents(&fs::read_to_string(manifest(file)).unwrap());
         let pod = documents.iter().find(|document| document["kind"] == "Pod").unwrap();
         assert_valid(pod);
+    }
+}
+
+#[test]
+fn the_drain_ends_before_the_grace_of_the_manifests() {
+    for file in ["pod.yaml", "pod-token-file.yaml", "pod-init.yaml", "pod-bootstrap.yaml"] {
+        let pod = Pod::read(file);
+        let env = pod.spec["containers"][0]["env"].as_array().unwrap();
+        let drain = env.iter().find(|one| one["name"] == "GARM_DRAIN_TIMEOUT").unwrap();
+        let drain = humantime::parse_duration(drain["value"].as_str().unwrap()).unwrap();
+        // Time for the runner to cancel its job, and for us to say so.
+        assert!(drain + Duration::from_secs(120) <= pod.grace(), "{file}: {drain:?}");
     }
 }
 
@@ -173,4 +185,29 @@ fn an_init_container_installs_and_the_main_container_runs() {
         assert_eq!((before, calls_to(&sim, Endpoint::Download).len()), (1, 1), "{kind}");
         assert_eq!(runner_runs(&pod.volume("runner")).len(), 1, "{kind}");
     }
+}
+
+#[test]
+fn an_init_container_without_a_token_prepares_the_runner_for_the_providers_pod() {
+    let image = Image::without_runner();
+    let sim = good();
+    let instance = sim.create(InstanceSpec::with_token());
+    let mut pod = provider_pod(Pod::read("pod.yaml"), &sim, &instance, false);
+    let url = sim.download_url();
+    let mut words =
+        "/usr/local/bin/garm-bootstrap install --prepare-only --home /runner --runner-url"
+            .split(' ')
+            .collect::<Vec<_>>();
+    words.push(&url);
+    pod.spec["initContainers"] = serde_json::json!([{
+        "name": "prepare",
+        "command": words,
+        "env": [],
+        "volumeMounts": [{"name": "runner", "mountPath": "/runner"}],
+    }]);
+    let prepared = pod.run_init(image.name());
+    assert_eq!(prepared.iter().map(|one| one.code).collect::<Vec<_>>(), [0], "{prepared:?}");
+    assert_eq!(instance.runner_status(), "pending", "GARM has heard nothing");
+    assert_job(&sim, &instance, &pod.start(image.name()).wait(LONG));
+    assert_eq!(calls_to(&sim, Endpoint::Download).len(), 1, "{}", sim.calls_table());
 }

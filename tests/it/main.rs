@@ -30,6 +30,7 @@ mod crash;
 mod deregister;
 mod discover;
 mod docker;
+mod docs;
 mod drain;
 mod end;
 mod exit_codes;

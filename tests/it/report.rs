@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use garm_sim::{Endpoint, Fault, FaultKind, Instance, InstanceSpec, Sim, SimOptions};
 
+use crate::support::page::Page;
 use crate::support::{Boot, Ended, calls_to, garm_calls, statuses};
 
 /// Quotes, line ends, a tab, a colour, a bell, and bytes that are not UTF-8.
@@ -291,34 +292,26 @@ fn it_can_be_said_beside_a_boot_that_runs() {
     boot.wait(Duration::from_secs(60)).expect(&sim, 40);
 }
 
-/// The shell that stands in the page after the line that holds `after`.
-fn block_of_the_page(after: &str) -> &'static str {
-    let page = include_str!("../../docs/report.md");
-    let (_, rest) = page.split_once(after).unwrap_or_else(|| panic!("docs/report.md: {after}"));
-    let (_, rest) = rest.split_once("```bash\n").unwrap();
-    rest.split_once("```").unwrap().0
-}
-
 #[test]
 fn the_functions_of_the_page_do_what_the_old_ones_do() {
-    for heading in ["## The old functions", "## The new functions"] {
+    let page = Page::read("docs/report.md");
+    for functions in [page.block("report-old"), page.block("report-new")] {
         let sim = quiet();
         let (good, bad) =
             (sim.create(InstanceSpec::with_token()), sim.create(InstanceSpec::default()));
         let script = format!(
-            "{}\nsendStatus 'getting the runner'\nsystemInfo\nsuccess 'all set' 4242\n",
-            block_of_the_page(heading)
+            "{functions}\nsendStatus 'getting the runner'\nsystemInfo\nsuccess 'all set' 4242\n"
         );
         let ended = Boot::of(&good).with_its_folder_on_the_path().run_script(&script);
-        assert_eq!(ended.code, 0, "{heading}\n{}", ended.story(&sim));
+        assert_eq!(ended.code, 0, "{functions}\n{}", ended.story(&sim));
         let words: Vec<String> = good.messages().iter().map(|m| m.message.clone()).collect();
-        assert_eq!(words, ["getting the runner", "all set"], "{heading}");
-        assert_eq!((good.runner_status().as_str(), good.agent_id()), ("idle", 4242), "{heading}");
-        assert!(!good.system_info().os_name.is_empty(), "{heading}");
+        assert_eq!(words, ["getting the runner", "all set"], "{functions}");
+        assert_eq!((good.runner_status().as_str(), good.agent_id()), ("idle", 4242), "{functions}");
+        assert!(!good.system_info().os_name.is_empty(), "{functions}");
 
-        let script = format!("{}\nfail 'no disk'\n", block_of_the_page(heading));
+        let script = format!("{functions}\nfail 'no disk'\n");
         let ended = Boot::of(&bad).with_its_folder_on_the_path().run_script(&script);
-        assert_eq!(ended.code, 1, "{heading}\n{}", ended.story(&sim));
-        assert_eq!(bad.runner_status(), "failed", "{heading}");
+        assert_eq!(ended.code, 1, "{functions}\n{}", ended.story(&sim));
+        assert_eq!(bad.runner_status(), "failed", "{functions}");
     }
 }

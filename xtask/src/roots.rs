@@ -118,8 +118,8 @@ fn suite() -> Result<String> {
 fn mirror(apt: &Path, suite: &str) -> Result<String> {
     let mut files: Vec<PathBuf> = vec![apt.join("sources.list")];
     files.extend(fs::read_dir(apt.join("sources.list.d"))?.flatten().map(|entry| entry.path()));
-    let texts = files.iter().filter_map(|file| fs::read_to_string(file).ok());
-    let found = texts.filter_map(|text| mirror_in(&text, suite)).next();
+    let mut texts = files.iter().filter_map(|file| fs::read_to_string(file).ok());
+    let found = texts.find_map(|text| mirror_in(&text, suite));
     found.with_context(|| format!("no file below {} names a mirror of {suite}", apt.display()))
 }
 

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::{dist, roots, shell};
+use crate::{demo, roots, shell};
 
 /// Programs that the tests use, and the Debian packages that bring them.
 const NEEDED: [(&str, &str); 11] = [
@@ -25,18 +25,12 @@ const USER: &str = "runner";
 
 pub(crate) fn run() -> Result<()> {
     prepare()?;
-    shell::run(shell::cargo().args(["fmt", "--all", "--check"]))?;
-    shell::run(shell::cargo().args([
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--locked",
-        "--",
-        "-D",
-        "warnings",
-    ]))?;
-    dist::run()?;
-    roots::run()?;
+    std::thread::scope(|scope| {
+        // Most of its time is the mirror's, and passes while we compile.
+        let roots = scope.spawn(roots::run);
+        compile()?;
+        roots.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })?;
     if shell::exists("cargo-nextest") {
         shell::run(shell::cargo().args(["nextest", "run", "--workspace", "--locked"]))?;
     } else {
@@ -48,6 +42,21 @@ pub(crate) fn run() -> Result<()> {
             .args(["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"])
             .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links"),
     )
+}
+
+/// Format, lints, and the static binary that the tests use, with a boot to look at.
+fn compile() -> Result<()> {
+    shell::run(shell::cargo().args(["fmt", "--all", "--check"]))?;
+    shell::run(shell::cargo().args([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
+    demo::run()
 }
 
 /// Installs what is missing if we are root, and says what it is if we are not.

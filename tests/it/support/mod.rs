@@ -3,6 +3,7 @@
 pub mod after;
 pub mod garm_template;
 pub mod image;
+pub mod page;
 pub mod pod;
 pub mod podman;
 mod scene;
@@ -250,6 +251,13 @@ pub fn static_binary() -> PathBuf {
     let made = target.join("dist/garm-bootstrap");
     assert!(made.is_file(), "{} is missing: run `cargo xtask dist` first", made.display());
     made
+}
+
+/// The command `garm-sim`, which is built with the workspace.
+pub fn garm_sim_binary() -> PathBuf {
+    let built = Path::new(env!("CARGO_BIN_EXE_garm-bootstrap")).with_file_name("garm-sim");
+    assert!(built.is_file(), "{} is missing: run `cargo build -p garm-sim`", built.display());
+    built
 }
 
 /// A file that is being written cannot be executed, and a process that another test starts at that

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -71,8 +73,7 @@ impl Pod {
                 "Pod" => spec = document["spec"].take(),
                 "Secret" => {
                     let name = document["metadata"]["name"].as_str().unwrap().to_owned();
-                    let data = serde_json::from_value(document["stringData"].take()).unwrap();
-                    secrets.insert(name, data);
+                    secrets.insert(name, data_of(&document));
                 }
                 other => panic!("a {other} is not known here"),
             }
@@ -180,6 +181,18 @@ impl Pod {
             chown(&dir, Some(0), Some(group)).unwrap();
         }
     }
+}
+
+/// What stands in a secret, as text or as base64.
+fn data_of(secret: &Value) -> BTreeMap<String, String> {
+    let entries = |key: &str| secret[key].as_object().cloned().unwrap_or_default();
+    let decoded = |value: &Value| {
+        let bytes = BASE64.decode(value.as_str().unwrap()).unwrap();
+        String::from_utf8(bytes).unwrap()
+    };
+    let plain = entries("stringData");
+    let plain = plain.iter().map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned()));
+    plain.chain(entries("data").iter().map(|(key, value)| (key.clone(), decoded(value)))).collect()
 }
 
 fn strings(list: &Value) -> Vec<String> {

@@ -337,3 +337,33 @@ pub fn fresh_name() -> String {
         test.chars().rev().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
     format!("gb-{}-{}-{count}", test.trim_matches('-'), std::process::id())
 }
+
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::{BINARY, Container, DEBIAN, Prepared};
+
+    #[test]
+    fn a_machine_with_systemd_comes_up() {
+        let machine = Container::systemd(Prepared::with_binary);
+        assert!(machine.is_running());
+        assert_eq!(machine.sh("cat /proc/1/comm").trim(), "systemd");
+        assert_eq!(machine.exec([BINARY, "nonsense"]).code, 2);
+        machine.stop(Duration::from_secs(20));
+        assert!(!machine.is_running(), "{} runs on", machine.name());
+    }
+
+    #[test]
+    fn files_go_in_and_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let (there, back) = (dir.path().join("there"), dir.path().join("back"));
+        fs::write(&there, "1").unwrap();
+        let prepared = Prepared::of(DEBIAN).file(&there, "/there").command(["sleep", "60"]);
+        let container = prepared.start();
+        container.sh("cat /there /there > /tmp/back");
+        container.copy_out("/tmp/back", &back);
+        assert_eq!(fs::read_to_string(back).unwrap(), "11");
+        assert_eq!(container.exec_as("1001", ["id", "-u"]).expect_ok("id"), "1001\n");
+    }
+}
