@@ -1,15 +1,18 @@
 //! The user data of packaging/cloud-init, in a real boot: systemd, cloud-init with its NoCloud source, and our binary.
 
+mod page;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use garm_sim::{Instance, InstanceSpec, Sim};
+use garm_sim::{Instance, InstanceSpec, Sim, SimOptions};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 use crate::support::after::posted;
+use crate::support::page::Page;
 use crate::support::podman::{Container, Prepared, SYSTEMD};
 use crate::support::web::serve;
 use crate::support::{LONG, both_kinds, good, static_binary, wait_until};
@@ -53,7 +56,8 @@ fn booted(user_data: &str, prepare: impl FnOnce(Prepared) -> Prepared) -> (Conta
     fs::write(seed.path().join("meta-data"), "instance-id: i-1\nlocal-hostname: runner-1\n")
         .unwrap();
     let source = seed.path().join("99-nocloud.cfg");
-    fs::write(&source, "datasource_list: [ NoCloud, None ]\n").unwrap();
+    // The smallest Debian has no locales, which cloud-init would count as an error.
+    fs::write(&source, "datasource_list: [ NoCloud, None ]\nlocale: false\n").unwrap();
     let machine = Container::systemd(|prepared| {
         prepare(prepared)
             .volume(seed.path(), "/var/lib/cloud/seed/nocloud")
@@ -88,6 +92,8 @@ fn a_cloud_config_boots_a_runner_which_has_its_job_and_no_second_one_after_a_reb
     assert_eq!(machine.sh("stat -c %a%U /usr/local/bin/garm-bootstrap"), "755root\n");
     assert_eq!(machine.sh(&format!("stat -c %a%U {BOOTSTRAP}")), "600root\n");
     assert_tells_no_secret(&instance, &machine);
+    let looked = machine.sh(&Page::read("docs/cloud-init.md").block("cloud-init-look"));
+    assert!(looked.contains("status: done") && looked.contains("\"ended\""), "{looked}");
 
     let calls = sim.calls().len();
     machine.stop(Duration::from_secs(20));
@@ -147,18 +153,30 @@ fn a_script_as_user_data_boots_a_runner_with_the_binary_of_the_image() {
     }
 }
 
-#[test]
-fn a_cloud_config_without_the_binary_tells_garm_why_there_is_no_runner() {
-    let sim = good();
+/// What GARM hears of a cloud-config's script on a machine without the binary.
+fn told_without_binary(options: SimOptions) -> String {
+    let sim = Sim::start(options);
     let instance = sim.create(InstanceSpec::default());
     let given = serde_json::from_str(&instance.bootstrap_json()).unwrap();
-    let seed = user_data(YAML, &given);
+    let script = inner_script(&user_data(YAML, &given));
     let machine = Prepared::of(SYSTEMD).command(["sleep", "60"]).start();
-    let script = inner_script(&seed);
-    let run = "printf '%s' \"$1\" > /run/garm-bootstrap.json; printf '%s' \"$2\" | sh";
-    let ended = machine.exec(["sh", "-c", run, "sh", &given.to_string(), &script]);
-    assert_eq!((ended.code, instance.runner_status().as_str()), (1, "failed"), "{ended}");
-    let told = instance.messages().pop().unwrap().message;
+    let run = format!("printf '%s' \"$1\" > {BOOTSTRAP}; printf '%s' \"$2\" | sh");
+    let ended = machine.exec(["sh", "-c", &run, "sh", &given.to_string(), &script]);
+    let story = format!("{ended}\n{}", sim.calls_table());
+    assert_eq!((ended.code, instance.runner_status().as_str()), (1, "failed"), "{story}");
+    assert_eq!(machine.sh("ls /run | grep garm"), "garm-bootstrap.json\n");
+    instance.messages().pop().unwrap().message
+}
+
+#[test]
+fn a_cloud_config_without_the_binary_tells_garm_why_there_is_no_runner() {
+    let told = told_without_binary(SimOptions::default());
+    assert_eq!(told, "garm-bootstrap is not in the image, and no URL of it is given");
+}
+
+#[test]
+fn a_garm_with_an_authority_that_only_its_json_tells_hears_of_a_failure_too() {
+    let told = told_without_binary(SimOptions { tls: true, ..SimOptions::default() });
     assert_eq!(told, "garm-bootstrap is not in the image, and no URL of it is given");
 }
 

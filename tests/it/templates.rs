@@ -1,5 +1,7 @@
 //! GARM's runner install templates: rendered by Go, linted by shellcheck, and run as GARM runs them.
 
+mod page;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,6 +14,7 @@ use tempfile::TempDir;
 
 use crate::support::after::posted;
 use crate::support::garm_template::{Garm, context, render, template};
+use crate::support::page::Page;
 use crate::support::podman::{Container, Output, Prepared, SYSTEMD, finish};
 use crate::support::web::{nobody, serve};
 use crate::support::{LONG, archive_of, failures, good, one_job, static_binary, wait_until};
@@ -200,8 +203,9 @@ fn a_runner_boots_as_a_unit_where_there_is_systemd() {
     wait_until("the unit has ended", || {
         machine.exec(["systemctl", "is-active", "garm-runner"]).stdout.trim() == "inactive"
     });
-    let journal = machine.sh("journalctl -u garm-runner --no-pager");
-    assert!(journal.contains("garm-bootstrap"), "{journal}");
+    let look = Page::read("docs/garm-template.md").block("template-look-inside");
+    let journal = machine.sh(&look);
+    assert!(journal.contains("garm-bootstrap") && journal.contains("\"ended\""), "{journal}");
     let shown =
         machine.sh("systemctl show garm-runner; cat /run/systemd/transient/garm-runner.service");
     for secret in instance.secrets() {
