@@ -18,6 +18,7 @@
 //! Owns: the order of things, and what is said to GARM at each. Must not: do any of it itself. Every way
 //! out of here, a panic included, goes through [`Boot::finish`].
 
+mod adopt;
 mod assignment;
 mod authorities;
 mod deregister;
@@ -31,9 +32,12 @@ mod orphan;
 mod signals;
 mod start;
 pub(crate) mod told;
+mod watched;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
@@ -41,6 +45,8 @@ use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use adopt::Adoptee;
+use deregister::Registered;
 use fetch::Fetched;
 use leftovers::Leftovers;
 pub use signals::Signals;
@@ -51,11 +57,11 @@ use crate::exit::Exit;
 use crate::forge::github::configure;
 use crate::forge::github::files;
 use crate::garm::{Garm, Reporter};
+use crate::host::service::{self, Service};
 use crate::host::{memory, os};
 use crate::http::{Http, Patience, Trust};
-use crate::secret::Secret;
 use crate::state::{self, Instance, Life, State, StateError};
-use crate::supervise::{self, End, Supervisor, Why};
+use crate::supervise::{self, End, Launch, Memory, Supervisor, Why};
 use crate::timeline::{Phase, Timeline};
 use crate::tools::{blocking, dependencies};
 
@@ -79,7 +85,10 @@ pub async fn boot(
 ) -> Result<Exit, Error> {
     let timeline = Timeline::start();
     // Before anything is said: a second starter must not speak for the first one.
-    let (state, instance) = claim(&config)?;
+    let service = Service::of(|name| config.environment.get(name));
+    let kept = service::kept(|name| config.environment.get(name));
+    let (state, instance, adoptee) = claim(&config, kept)?;
+    tokio::spawn(watched::stay_alive(service.clone()));
     let halt = CancellationToken::new();
     let patience =
         Patience { deadline: Instant::now() + config.times.deadline, cancel: halt.clone() };
@@ -95,35 +104,49 @@ pub async fn boot(
         signals,
         state,
         instance,
+        service,
         garm,
         reporter,
         runner: RefCell::default(),
         http: RefCell::new(http),
         trust: RefCell::new(trust),
         defaults: RefCell::default(),
-        registered_with: RefCell::default(),
+        registered: RefCell::default(),
         timeline: RefCell::new(timeline),
         life: RefCell::new(Life::begin()),
         phase: Cell::new(Phase::Preflight),
         on_phase: Box::new(on_phase),
     };
-    let story = AssertUnwindSafe(boot.story()).catch_unwind().await;
+    let story = async {
+        match adoptee {
+            Some(adoptee) => boot.resume(adoptee).await,
+            None => boot.story().await,
+        }
+    };
+    let story = AssertUnwindSafe(Box::pin(story)).catch_unwind().await;
     let outcome = story.unwrap_or_else(|panic| Err(Error::Panic(told::panic_text(&*panic))));
     Ok(boot.finish(outcome).await)
 }
 
 /// The lock on the state folder, and the marker's word that this instance is unused; nothing of an
-/// earlier boot runs any more.
-fn claim(config: &Config) -> Result<(State, Instance), Error> {
+/// earlier boot runs any more, but perhaps a runner that is to be taken over.
+fn claim(
+    config: &Config,
+    kept: BTreeMap<String, OwnedFd>,
+) -> Result<(State, Instance, Option<Adoptee>), Error> {
     let instance = Instance::new(config.access.callback.as_str(), config.access.token.expose());
     let state = State::lock(&state::folder(&config.dirs.state)?)?;
+    let memory = Memory::read(&state.runner_memory(&instance));
+    if let Some(adoptee) = Adoptee::of(kept, memory) {
+        return Ok((state, instance, Some(adoptee)));
+    }
     state.refuse_used(&instance)?;
     let left = Leftovers::in_home(&config.home);
     if let Some(runner) = left.runner {
         return Err(StateError::Alive { pid: runner.as_raw() }.into());
     }
     left.end_configuring();
-    Ok((state, instance))
+    Ok((state, instance, None))
 }
 
 /// Ends the boot's waits when we are asked to leave or GARM has forgotten us. A runner that has been
@@ -159,6 +182,7 @@ struct Boot {
     signals: Signals,
     state: State,
     instance: Instance,
+    service: Service,
     garm: Garm,
     reporter: Reporter,
     /// Once it is started: whatever happens to the boot, it is not left alone.
@@ -168,8 +192,8 @@ struct Boot {
     trust: RefCell<Trust>,
     /// What the runner needs in its environment, where nothing else sets it.
     defaults: RefCell<start::Variables>,
-    /// The token of a registration that was made here, until a job has used that.
-    registered_with: RefCell<Option<Secret>>,
+    /// Until a job has used the registration.
+    registered: RefCell<Registered>,
     timeline: RefCell<Timeline>,
     life: RefCell<Life>,
     phase: Cell<Phase>,
@@ -231,9 +255,14 @@ impl Boot {
             // Docker and the store of certificates are those of the container that runs the jobs.
             return self.dependencies().await;
         }
-        let (libraries, docker, ()) =
-            tokio::join!(self.dependencies(), self.docker(), self.ca_certs());
-        libraries.and(docker)
+        let packages = async {
+            self.dependencies().await?;
+            // Not beside it: a package manager runs the same tool.
+            self.ca_certs().await;
+            Ok(())
+        };
+        let (packages, docker) = tokio::join!(packages, self.docker());
+        packages.and(docker)
     }
 
     async fn dependencies(&self) -> Result<(), Error> {
@@ -267,10 +296,13 @@ impl Boot {
                 let id = configure::register(&place, &registration, &token, at, patience).await?;
                 self.kept().keep_registration(id);
                 info!(agent_id = id, "the runner is registered");
-                self.registered_with.replace(Some(token));
+                self.registered.replace(Registered::With { token, at });
                 Ok(Some(id))
             }
-            Fetched::Registered { agent_id } => Ok(Some(agent_id)),
+            Fetched::Registered { agent_id } => {
+                self.registered.replace(Registered::Before);
+                Ok(Some(agent_id))
+            }
         }
     }
 
@@ -290,19 +322,28 @@ impl Boot {
 
     async fn start(&self) -> Result<Supervisor, Error> {
         self.reporter.installing("starting the runner");
-        let launch = start::launch(&self.config, &self.defaults.borrow());
         let sink = supervise::our_stdout().map_err(|source| start::no_stdout(&source))?;
-        let (runner, _) = Supervisor::start(launch, sink);
+        let (runner, _) = Supervisor::start(self.launch(), sink);
         self.runner.replace(Some(runner.clone()));
+        self.until_up(&runner).await.map(|()| runner)
+    }
+
+    fn launch(&self) -> Launch {
+        let memory = self.state.runner_memory(&self.instance);
+        start::launch(&self.config, &self.defaults.borrow(), &self.service, memory)
+    }
+
+    /// Returns when the runner listens, in time.
+    async fn until_up(&self, runner: &Supervisor) -> Result<(), Error> {
         let up = tokio::select! {
             up = runner.wait_up() => up,
             () = tokio::time::sleep(self.config.times.ready_timeout) => {
                 runner.stop(Why::NotReady);
                 Err(runner.wait_ended().await)
             }
-            end = self.lead(&runner) => Err(end),
+            end = self.lead(runner) => Err(end),
         };
-        up.map(|()| runner).map_err(Error::Ended)
+        up.map_err(Error::Ended)
     }
 
     async fn finish(&self, outcome: Result<Outcome, Error>) -> Exit {
@@ -312,13 +353,11 @@ impl Boot {
         self.timeline.borrow_mut().begin(Phase::Finish);
         let (exit, over) = match outcome {
             Ok(Outcome::Installed) => {
-                // It is for the boot that follows.
-                self.registered_with.take();
                 self.note(|life| life.end(Exit::Done, None, "the runner is installed"));
                 (Exit::Done, false)
             }
             Ok(Outcome::Ended(end)) => {
-                self.note_job(&end);
+                self.note_end(&end);
                 let exit = end.exit();
                 let reason = (exit != Exit::Done).then(|| exit.reason());
                 self.note(|life| life.end(exit, reason, &end.summary()));
@@ -336,15 +375,15 @@ impl Boot {
                 }
                 let heard = self.say_failed(&message, stopped).await;
                 if let Some(runner) = &runner {
-                    self.note_job(&*self.lead(runner).await);
+                    self.note_end(&*self.lead(runner).await);
                 }
                 (error.exit(), heard)
             }
         };
-        self.deregister().await;
-        // What is kept is for another start of this instance: the one that follows an installation, or the
-        // next one if GARM could not be told of a failure.
+        // What is kept, and the registration itself, is for another start of this instance: the one that
+        // follows an installation, or the next one if GARM could not be told of a failure.
         if over {
+            self.deregister().await;
             self.kept().forget();
         }
         self.timeline.borrow_mut().end(Phase::Finish);
@@ -352,13 +391,6 @@ impl Boot {
             warn!("failed to {error}");
         }
         exit
-    }
-
-    /// A registration that a job has used is the forge's to remove.
-    fn note_job(&self, end: &End) {
-        if end.job.is_some() {
-            self.registered_with.take();
-        }
     }
 
     /// What an error comes down to: a phase that was told to stop has failed for that reason alone.
@@ -402,6 +434,7 @@ impl Boot {
         if let Err(error) = self.state.write_life(&self.life.borrow()) {
             warn!("failed to {error}");
         }
+        watched::tell(&self.service, &self.life.borrow());
     }
 
     /// Runs one phase, with its times noted.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::host::files::{FilesError, private_dir, replace, write_atomic};
+use crate::host::files::{FilesError, private_dir, replace, sweep, write_atomic};
 use crate::timeline::Timeline;
 
 pub use life::{Life, Status};
@@ -101,7 +101,10 @@ impl State {
         let error = |source| StateError::Lock { path: path.clone(), source };
         let file = File::options().create(true).append(true).open(&path).map_err(error)?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { dir: dir.to_owned(), _lock: file }),
+            Ok(()) => {
+                sweep(dir);
+                Ok(Self { dir: dir.to_owned(), _lock: file })
+            }
             Err(TryLockError::WouldBlock) => Err(StateError::Busy { path }),
             Err(TryLockError::Error(source)) => Err(error(source)),
         }
@@ -133,6 +136,11 @@ impl State {
 
     pub fn write_timeline(&self, timeline: &Timeline) -> Result<(), StateError> {
         self.write(TIMELINE, &timeline.record())
+    }
+
+    /// Where the supervisor of `instance` notes how far its runner is.
+    pub fn runner_memory(&self, instance: &Instance) -> PathBuf {
+        self.dir.join(format!("runner-{}.json", instance.digest()))
     }
 
     /// Not synced: only the end is worth the disk's time.

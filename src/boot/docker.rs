@@ -35,12 +35,18 @@ impl Boot {
         let until = patience.deadline.min(began + limit);
         let mut told = false;
         loop {
-            let Err(why) = engine.ping().await else { break };
+            let left = until.saturating_duration_since(Instant::now());
+            let answer = tokio::select! {
+                answer = engine.ping(left) => answer,
+                () = patience.cancel.cancelled() => return Err(Error::Stopped),
+            };
+            let Err(why) = answer else { break };
             if Instant::now() + PAUSE > until {
                 let waited = began.elapsed().as_secs();
                 return Err(Error::NoDocker { engine: engine.to_string(), waited, why });
             }
             if !told {
+                info!(%engine, %why, "waiting for Docker");
                 self.reporter.installing(format!("waiting for Docker at {engine}"));
                 told = true;
             }

@@ -54,14 +54,30 @@ impl Boot {
         if announced == Told::Not {
             warn!("the runner goes on, though GARM does not know that it is idle");
         }
-        let supervise = async {
-            tokio::select! {
-                end = lead => Ok(end),
-                never = self.drain_orphan(&runner, announced) => match never {},
-            }
-        };
-        let end = self.during(Phase::Supervise, supervise).await?;
+        let end = self.during(Phase::Supervise, self.led(lead, &runner, announced)).await?;
         if announced == Told::Not { Self::without_idle(end) } else { Ok(end) }
+    }
+
+    /// Leads a runner of which GARM knows to its end.
+    pub(super) async fn supervise(
+        &self,
+        runner: &Supervisor,
+        told: Told,
+    ) -> Result<Box<End>, Error> {
+        self.during(Phase::Supervise, self.led(self.lead(runner), runner, told)).await
+    }
+
+    /// `lead`, and beside it whatever may ask the runner to leave.
+    async fn led(
+        &self,
+        lead: impl Future<Output = Box<End>>,
+        runner: &Supervisor,
+        told: Told,
+    ) -> Result<Box<End>, Error> {
+        tokio::select! {
+            end = lead => Ok(end),
+            never = self.drain_orphan(runner, told) => match never {},
+        }
     }
 
     /// A runner that was gone without GARM having taken `idle`: fine if it has had its job.
@@ -107,7 +123,7 @@ impl Boot {
                 biased;
                 () = runner.wait_job(), if !marked => {
                     marked = true;
-                    self.registered_with.take();
+                    self.registered.take();
                     self.mark_used();
                     if let State::Running { job } = runner.state() {
                         self.note(|life| life.run(&job));

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::forge::Dialect;
 use crate::forge::github::configure::Place;
 use crate::host::process::Program;
+use crate::host::service::Service;
 use crate::http::Patience;
 use crate::state;
 use crate::supervise::environment::{self, Sources};
@@ -55,7 +56,13 @@ pub(super) fn place<'a>(config: &'a Config, defaults: &Variables) -> Place<'a> {
     }
 }
 
-pub(super) fn launch(config: &Config, defaults: &Variables) -> Launch {
+/// `memory` is where the notes for another agent go, if `service` keeps the rest for it.
+pub(super) fn launch(
+    config: &Config,
+    defaults: &Variables,
+    service: &Service,
+    memory: PathBuf,
+) -> Launch {
     let own = ["bin/Runner.Listener".to_owned(), "run".to_owned()];
     let words = config.command.as_deref().unwrap_or(&own);
     let (program, args) = words.split_first().unwrap_or((&own[0], &[]));
@@ -78,7 +85,10 @@ pub(super) fn launch(config: &Config, defaults: &Variables) -> Launch {
             job: config.times.job_limit,
             lifetime: config.times.lifetime,
         },
-        ghost_limit: config.times.orphan_limit,
+        // One that stays keeps its registration when it loses a job.
+        ghost_limit: config.times.orphan_limit.filter(|_| config.registration.ephemeral),
+        service: service.clone(),
+        memory: service.is_there().then_some(memory),
         relaunch,
     }
 }

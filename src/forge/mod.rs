@@ -41,6 +41,11 @@ pub enum JobResult {
 }
 
 impl JobResult {
+    pub fn named(name: &str) -> Option<Self> {
+        use JobResult::{Abandoned, Canceled, Failed, Skipped, Succeeded};
+        [Succeeded, Failed, Canceled, Skipped, Abandoned].into_iter().find(|r| r.name() == name)
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Succeeded => "Succeeded",
@@ -63,6 +68,15 @@ pub enum Cause {
     SessionConflict,
     /// The forge refuses this version of the runner.
     VersionRefused,
+}
+
+/// What only the runner's own log tells, while it listens on: that the forge has forgotten it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sign {
+    /// Its job went to nobody or to another runner, and an ephemeral runner's registration with it. Said once.
+    JobLost,
+    /// The forge does not know the registration. Said again and again for as long as that is so.
+    Unknown,
 }
 
 impl Dialect {
@@ -94,10 +108,10 @@ impl Dialect {
         }
     }
 
-    /// Whether `line` of that log says that the runner has lost its job, and its registration with it.
-    pub fn has_lost_its_job(self, line: &str) -> bool {
+    /// What `line` of that log says of the runner's registration.
+    pub fn sign(self, line: &str) -> Option<Sign> {
         match self {
-            Self::GitHub => github::diag::has_lost_its_job(line),
+            Self::GitHub => github::diag::sign(line),
         }
     }
 

@@ -45,8 +45,8 @@ impl Engine {
         Ok(Self::Tcp { address, tls })
     }
 
-    /// Asks once. The error says why there was no good answer.
-    pub async fn ping(&self) -> io::Result<()> {
+    /// Asks once, for at most `limit`. The error says why there was no good answer.
+    pub async fn ping(&self, limit: Duration) -> io::Result<()> {
         let attempt = async {
             match self {
                 Self::Unix(path) => answer(UnixStream::connect(path).await?).await,
@@ -56,7 +56,10 @@ impl Engine {
                 }
             }
         };
-        timeout(ATTEMPT, attempt).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        let limit = limit.min(ATTEMPT);
+        timeout(limit, attempt)
+            .await
+            .unwrap_or_else(|_| Err(io::Error::other("it does not answer")))
     }
 }
 
@@ -71,8 +74,11 @@ impl fmt::Display for Engine {
 
 async fn answer(mut socket: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
     socket.write_all(PING).await?;
-    let mut said = [0; "HTTP/1.1 200".len()];
-    socket.read_exact(&mut said).await?;
+    let mut said = Vec::new();
+    (&mut socket).take("HTTP/1.1 200".len() as u64).read_to_end(&mut said).await?;
+    if said.is_empty() {
+        return Err(io::Error::other("it closed the connection without an answer"));
+    }
     let good = said.starts_with(b"HTTP/1.") && said.ends_with(b" 200");
     let said = || String::from_utf8_lossy(&said).escape_debug().to_string();
     if good { Ok(()) } else { Err(io::Error::other(format!("it answered \"{}\"", said()))) }

@@ -109,6 +109,22 @@ pub fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
+/// Removes what a writer of files in `dir` has left that was killed on the way. Nobody else may be
+/// writing there.
+pub fn sweep(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if is_temp_name(&entry.file_name().to_string_lossy()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// A name as [`temp_name`] makes it.
+fn is_temp_name(name: &str) -> bool {
+    let pid = name.strip_prefix('.').and_then(|name| name.rsplit_once('.')).map(|(_, pid)| pid);
+    pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 fn temp_name(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{}", std::process::id()))
@@ -127,6 +143,18 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_a_killed_writer_has_left_is_swept_away_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let temp = temp_name(&dir.path().join("state.json"));
+        let kept = ["state.json", ".hidden", ".runner", "lock", ".a.b"].map(|n| dir.path().join(n));
+        for path in kept.iter().chain([&temp]) {
+            fs::write(path, "").unwrap();
+        }
+        sweep(dir.path());
+        assert!(!temp.exists() && kept.iter().all(|path| path.exists()));
     }
 
     #[test]

@@ -57,13 +57,18 @@ impl Watch {
         Self { before: count(&counters), counters, kernel_log }
     }
 
+    /// Whether it has killed `pid`, as far as can be known when that has died of SIGKILL.
+    pub fn has_killed(&mut self, pid: Option<u32>) -> bool {
+        self.kills() > 0 || pid.is_some_and(|pid| self.names(pid))
+    }
+
     /// How many processes of our cgroup it has killed since.
     pub fn kills(&self) -> u64 {
         count(&self.counters).saturating_sub(self.before)
     }
 
     /// Whether the kernel's log says since then that it has killed the process `pid`.
-    pub fn names(&mut self, pid: u32) -> bool {
+    fn names(&mut self, pid: u32) -> bool {
         let Some(log) = &mut self.kernel_log else { return false };
         let wanted = format!("Killed process {pid} ");
         let mut record = [0; 8192];
@@ -135,7 +140,9 @@ mod tests {
             fs::write(path, text).unwrap();
         };
         write("proc/self/cgroup", cgroup);
-        files.iter().for_each(|(path, text)| write(path, text));
+        for (path, text) in files {
+            write(path, text);
+        }
         dir
     }
 

@@ -24,6 +24,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::oom;
 use super::users::Account;
 use crate::text::Tail;
 
@@ -81,6 +82,18 @@ pub enum ProcessError {
 pub struct Finished {
     pub status: ExitStatus,
     pub output: Printed,
+    /// Whether the kernel has killed something meanwhile for want of memory.
+    out_of_memory: bool,
+}
+
+impl Finished {
+    /// How it ended, in words.
+    pub fn ended(&self) -> String {
+        if self.out_of_memory {
+            return format!("{} (killed by the kernel for want of memory)", self.status);
+        }
+        self.status.to_string()
+    }
 }
 
 /// The beginning and end of what a program printed, by output: a flood on stdout must not wash away
@@ -126,7 +139,9 @@ impl Program {
         cancel: &CancellationToken,
     ) -> Result<Finished, ProcessError> {
         let path = || self.path.clone();
+        let mut memory = oom::Watch::start();
         let mut child = self.spawn()?;
+        let pid = child.id();
         let group = Group::of(&child);
         let mut output = Output::of(&mut child);
         let ended = tokio::select! {
@@ -144,7 +159,8 @@ impl Program {
         // What it left in its group has no business after it; the pipe is free then, too.
         group.signal(Signal::SIGKILL);
         let _ = timeout(LAST_WORDS, output.drain()).await;
-        Ok(Finished { status, output: output.printed })
+        let out_of_memory = !status.success() && memory.has_killed(pid);
+        Ok(Finished { status, output: output.printed, out_of_memory })
     }
 }
 
@@ -154,7 +170,12 @@ pub struct Group(Option<Pid>);
 
 impl Group {
     pub fn of(child: &Child) -> Self {
-        Self(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw))
+        child.id().map_or(Self(None), Self::led_by)
+    }
+
+    /// The group of a leader that is no child of ours.
+    pub fn led_by(pid: u32) -> Self {
+        Self(i32::try_from(pid).ok().map(Pid::from_raw))
     }
 
     /// Sends `signal` to every process of the group; whether there was one left to get it.
@@ -295,7 +316,7 @@ fn before_exec(command: &mut Command, user: Option<&Account>) {
         let groups: Vec<Gid> = u.groups.iter().copied().map(Gid::from_raw).collect();
         (Uid::from_raw(u.uid), Gid::from_raw(u.gid), groups)
     });
-    let score = super::oom::for_children().map(|score| score.to_string());
+    let score = oom::for_children().map(|score| score.to_string());
     let prepare = move || {
         reset_signals()?;
         if let Some(score) = &score {
@@ -317,7 +338,7 @@ fn before_exec(command: &mut Command, user: Option<&Account>) {
 /// Between fork and exec: allocates nothing.
 fn set_oom_score(score: &[u8]) -> nix::Result<()> {
     let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
-    let file = nix::fcntl::open(super::oom::CHILDS_SCORE_ADJ, flags, Mode::empty())?;
+    let file = nix::fcntl::open(oom::CHILDS_SCORE_ADJ, flags, Mode::empty())?;
     nix::unistd::write(&file, score)?;
     Ok(())
 }

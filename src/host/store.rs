@@ -88,7 +88,7 @@ impl SystemStore {
         }
         Err(StoreError::Tool {
             tool: self.tool.display().to_string(),
-            ended: finished.status.to_string(),
+            ended: finished.ended(),
             output: crate::text::one_line(&finished.output.text()),
         })
     }

@@ -1,12 +1,8 @@
 //! The task that owns the runner.
 
-use std::io;
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use tokio::process::Child;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -16,12 +12,13 @@ use super::ends::{self, Verdict};
 use super::forward::Forwarder;
 use super::ghost::Watch;
 use super::leave::{Action, Leave, Times, Work};
+use super::memory::Memory;
 use super::output::{Lines, Output, Source};
+use super::process::{self, Runner};
 use super::progress::Progress;
 use super::record::Record;
 use super::{Launch, Manner, Order, State, Why, update};
 use crate::exit::Exit;
-use crate::host::oom;
 use crate::host::process::{Group, ProcessError};
 use crate::secret::redact;
 
@@ -37,30 +34,12 @@ pub(super) struct Actor {
     state: watch::Sender<State>,
     forward: Forwarder,
     record: Record,
+    /// One that is taken over, until it is.
+    adopted: Option<Runner>,
     diag: Diag,
     ghost: Watch,
     /// Until when a start that fails is put down to an updater that is still at the files.
     unsettled_until: Option<Instant>,
-}
-
-/// A started runner. Kept apart from the actor, so that waiting for it and answering to what it says
-/// do not lock each other out.
-struct Runner {
-    child: Child,
-    /// Its process id, which `child` forgets when it is reaped.
-    pid: Option<u32>,
-    group: Group,
-    output: Output,
-    memory: oom::Watch,
-}
-
-impl Drop for Runner {
-    /// A fault of our own must not leave the runner alone, with nobody to read its output.
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.group.signal(Signal::SIGKILL);
-        }
-    }
 }
 
 impl Actor {
@@ -71,12 +50,22 @@ impl Actor {
         forward: Forwarder,
     ) -> Self {
         let (diag, ghost) = (Diag::of(&launch), Watch::new(launch.ghost_limit));
-        let record = Record::default();
-        Self { launch, orders, state, forward, record, diag, ghost, unsettled_until: None }
+        let (record, adopted) = (Record::default(), None);
+        Self { launch, orders, state, forward, record, adopted, diag, ghost, unsettled_until: None }
+    }
+
+    /// With a runner that another agent has started, and what that one knew of it.
+    pub(super) fn adopting(mut self, runner: Runner, memory: &Memory) -> Self {
+        self.record = memory.recall();
+        self.adopted = Some(runner);
+        self.publish();
+        self
     }
 
     pub(super) async fn run(mut self) {
-        update::forget(&self.launch.home);
+        if self.adopted.is_none() {
+            update::forget(&self.launch.home);
+        }
         let how = self.live().await;
         // A platform that stops everything at once may have ended the runner before we heard of it.
         while let Ok(order) = self.orders.try_recv() {
@@ -90,6 +79,7 @@ impl Actor {
                 tracing::warn!("the runner's own log ends with:\n{}", end.log);
             }
         }
+        self.forget();
         self.forward.finish(FLUSH).await;
         self.state.send_replace(State::Ended(Box::new(end)));
     }
@@ -97,12 +87,16 @@ impl Actor {
     /// Every start of the runner, to the last one's end.
     async fn live(&mut self) -> How {
         loop {
-            let mut runner = match self.start() {
+            let started = match self.adopted.take() {
+                Some(runner) => Ok(runner),
+                None => self.start(),
+            };
+            let mut runner = match started {
                 Ok(runner) => runner,
                 Err(_) if self.is_unsettled() && self.pause(update::LOOK).await => continue,
                 Err(error) => return How::NotStarted(error.to_string()),
             };
-            let how = how(self.attend(&mut runner).await);
+            let how = self.attend(&mut runner).await;
             self.look_for_want_of_memory(&how, &mut runner);
             let verdict = Verdict::of(&how);
             let updating = verdict == Verdict::Updating;
@@ -133,24 +127,22 @@ impl Actor {
     fn start(&mut self) -> Result<Runner, ProcessError> {
         self.diag.starts();
         self.ghost.starts();
-        let memory = oom::Watch::start();
-        let mut child = self.launch.program.spawn()?;
+        let runner = Runner::start(&self.launch.program, &self.launch.service)?;
         self.record.started();
-        let pid = child.id();
-        tracing::info!(pid, "the runner is started");
-        let (group, output) = (Group::of(&child), Output::of(&mut child));
-        Ok(Runner { child, pid, group, output, memory })
+        self.remember(runner.pid);
+        tracing::info!(pid = runner.pid, "the runner is started");
+        Ok(runner)
     }
 
     /// Waits for the process to end, and meanwhile hears, obeys, and keeps the times.
-    async fn attend(&mut self, runner: &mut Runner) -> io::Result<ExitStatus> {
-        let Runner { child, group, output, .. } = runner;
+    async fn attend(&mut self, runner: &mut Runner) -> How {
+        let Runner { process, pid, group, output, .. } = runner;
         let mut output_open = true;
         loop {
             let until = self.record.leave.until();
             let limit = self.next_limit();
             tokio::select! {
-                status = child.wait() => return status,
+                how = process.wait() => return how,
                 Some(order) = self.orders.recv() => self.obey(order, *group),
                 order = at(limit) => self.obey(order, *group),
                 () = self.ghost.due(&self.record.progress), if self.record.asked.is_none() => {
@@ -162,21 +154,39 @@ impl Actor {
                     self.time_passed(*group);
                 }
                 lines = output.next(), if output_open => match lines {
-                    Some(lines) => self.hear(lines),
+                    Some(lines) => {
+                        if self.hear(lines) {
+                            self.remember(*pid);
+                        }
+                    }
                     None => output_open = false,
                 },
             }
         }
     }
 
+    /// Notes for another agent how far the runner is.
+    fn remember(&self, pid: Option<u32>) {
+        if let (Some(path), Some(pid)) = (&self.launch.memory, pid)
+            && let Err(error) = Memory::of(pid, &self.record).write(path)
+        {
+            tracing::warn!("failed to {error}; the runner could not be taken over after a crash");
+        }
+    }
+
+    /// Nobody is to take over a runner that has ended.
+    fn forget(&self) {
+        process::forget(&self.launch.service);
+        if let Some(path) = &self.launch.memory {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
     /// A kill that was none of ours may have been the kernel's.
     fn look_for_want_of_memory(&mut self, how: &How, runner: &mut Runner) {
-        const SIGKILL: i32 = Signal::SIGKILL as i32;
         let kills = runner.memory.kills();
-        let killed = matches!(how, How::Signalled(SIGKILL) | How::Exited(137))
-            && self.record.leave != Leave::Killed;
-        self.record.out_of_memory =
-            killed && (kills > 0 || runner.pid.is_some_and(|pid| runner.memory.names(pid)));
+        let killed = how.is_kill() && self.record.leave != Leave::Killed;
+        self.record.out_of_memory = killed && runner.memory.has_killed(runner.pid);
         if kills > 0 {
             tracing::warn!(kills, "the kernel has killed processes here for want of memory");
         }
@@ -218,24 +228,28 @@ impl Actor {
         self.publish();
     }
 
-    fn hear(&mut self, lines: Lines<'_>) {
-        let source = lines.source;
+    /// Whether it has changed how far the runner is.
+    fn hear(&mut self, lines: Lines<'_>) -> bool {
+        let (source, mut changed) = (lines.source, false);
         lines.for_each(|line| {
             self.record.printed(line);
             let line = String::from_utf8_lossy(line);
             self.forward.send(&redact(&line));
             if source == Source::Stdout {
-                self.heed(&line);
+                changed |= self.heed(&line);
             }
         });
+        changed
     }
 
     /// Lets a line of the runner's stdout change the state, if it is one that may.
-    fn heed(&mut self, line: &str) {
-        let Some(event) = self.launch.dialect.read_line(line) else { return };
-        if self.record.heard(event, self.times(), Instant::now()) {
+    fn heed(&mut self, line: &str) -> bool {
+        let Some(event) = self.launch.dialect.read_line(line) else { return false };
+        let changed = self.record.heard(event, self.times(), Instant::now());
+        if changed {
             self.publish();
         }
+        changed
     }
 
     /// Ends what the runner has left in its group, and hears the last words of both.
@@ -263,7 +277,7 @@ impl Actor {
             tokio::select! {
                 value = &mut done => return value,
                 lines = output.next(), if output_open => match lines {
-                    Some(lines) => self.hear(lines),
+                    Some(lines) => drop(self.hear(lines)),
                     None => output_open = false,
                 },
             }
@@ -288,7 +302,7 @@ impl Actor {
                     return false;
                 }
                 lines = runner.output.next(), if output_open => match lines {
-                    Some(lines) => self.hear(lines),
+                    Some(lines) => drop(self.hear(lines)),
                     None => output_open = false,
                 },
             }
@@ -348,15 +362,4 @@ async fn at(due: Option<(Instant, Order)>) -> Order {
     let Some((at, order)) = due else { return std::future::pending().await };
     sleep_until(at).await;
     order
-}
-
-fn how(status: io::Result<ExitStatus>) -> How {
-    match status {
-        Ok(status) => match (status.code(), status.signal()) {
-            (Some(code), _) => How::Exited(code),
-            (None, Some(signal)) => How::Signalled(signal),
-            (None, None) => How::Unknown(format!("its status is {status}")),
-        },
-        Err(error) => How::Unknown(error.to_string()),
-    }
 }

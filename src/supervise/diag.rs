@@ -14,7 +14,7 @@ use nix::fcntl::OFlag;
 
 use super::Launch;
 use super::output::Cutter;
-use crate::forge::Dialect;
+use crate::forge::{Dialect, Sign};
 use crate::text::readable;
 
 /// How much of the end is told, and how many lines of it.
@@ -84,14 +84,13 @@ impl Diag {
         lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
     }
 
-    /// Whether a line that has come since the last look says that the runner has lost its job.
-    pub(super) fn has_lost_its_job(&mut self) -> bool {
-        let Some((name, from)) = self.present() else { return false };
-        let reading = match self.read.take() {
+    /// Calls `take` with each sign of the lines that have come since the last look.
+    pub(super) fn for_each_sign(&mut self, mut take: impl FnMut(Sign)) {
+        let Some((name, from)) = self.present() else { return };
+        let mut reading = match self.read.take() {
             Some(reading) if reading.name == name => reading,
             _ => Reading { name, offset: from, cutter: Cutter::default() },
         };
-        let mut reading = reading;
         let read = |reading: &Reading| -> io::Result<Vec<u8>> {
             let mut file = self.open(&reading.name)?;
             file.seek(SeekFrom::Start(reading.offset))?;
@@ -101,12 +100,13 @@ impl Diag {
         };
         let bytes = read(&reading).unwrap_or_default();
         reading.offset += bytes.len() as u64;
-        let (dialect, mut lost) = (self.dialect, false);
+        let dialect = self.dialect;
         reading.cutter.push(&bytes, |line| {
-            lost |= dialect.has_lost_its_job(&String::from_utf8_lossy(line));
+            if let Some(sign) = dialect.sign(&String::from_utf8_lossy(line)) {
+                take(sign);
+            }
         });
         self.read = Some(reading);
-        lost
     }
 
     /// The log of this start, and where in it this start begins.
@@ -165,6 +165,12 @@ mod tests {
         file.write_all(text.as_bytes()).unwrap();
     }
 
+    fn signs(diag: &mut Diag) -> Vec<Sign> {
+        let mut signs = Vec::new();
+        diag.for_each_sign(|sign| signs.push(sign));
+        signs
+    }
+
     #[test]
     fn the_last_lines_are_those_of_the_present_start() {
         let (dir, mut diag) = diag();
@@ -185,13 +191,13 @@ mod tests {
         let name = "Runner_20261201-010000-utc.log";
         write(dir.path(), name, LOST);
         diag.starts();
-        assert!(!diag.has_lost_its_job());
+        assert_eq!(signs(&mut diag), []);
         let (first, rest) = LOST.split_at(30);
         write(dir.path(), name, first);
-        assert!(!diag.has_lost_its_job());
+        assert_eq!(signs(&mut diag), []);
         write(dir.path(), name, rest);
-        assert!(diag.has_lost_its_job());
-        assert!(!diag.has_lost_its_job());
+        assert_eq!(signs(&mut diag), [Sign::JobLost]);
+        assert_eq!(signs(&mut diag), []);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! How a runner's life ended, and what that means.
 
+use nix::sys::signal::Signal;
+
 use super::{Manner, Order, Why};
 use crate::exit::Exit;
 use crate::forge::{Cause, JobResult};
@@ -14,8 +16,18 @@ pub enum How {
     NotStarted(String),
     /// It went away to replace itself, and did not come back in time.
     UpdateFailed,
+    /// It was no child of this agent, and the kernel does not tell a stranger.
+    Unseen,
     /// The kernel did not say.
     Unknown(String),
+}
+
+impl How {
+    /// Whether it was SIGKILL; a shell in between makes a code of it.
+    pub(super) fn is_kill(&self) -> bool {
+        const SIGKILL: i32 = Signal::SIGKILL as i32;
+        matches!(self, Self::Signalled(SIGKILL) | Self::Exited(137))
+    }
 }
 
 /// The one job of a runner.
@@ -78,6 +90,7 @@ impl End {
             How::Signalled(signal) => format!("the runner was killed by signal {signal}"),
             How::NotStarted(error) => format!("failed to {error}"),
             How::UpdateFailed => "the runner did not come back from its update".to_owned(),
+            How::Unseen => "the runner has ended".to_owned(),
             How::Unknown(why) => format!("the runner's end is unknown: {why}"),
         };
         let cause = self.cause.map_or("", |cause| match cause {
@@ -99,7 +112,7 @@ impl End {
             Why::Lifetime => ", stopped by the lifetime limit",
             Why::DrainTimeout => ", stopped by the drain timeout",
             Why::Forgotten => ", stopped because GARM has forgotten this instance",
-            Why::Ghost => ", stopped because it had lost its job, and the forge its registration",
+            Why::Ghost => ", stopped because the forge has forgotten it",
             Why::BootFailed => ", stopped because the boot has failed",
         });
         let memory = if self.out_of_memory { " (by the kernel, for want of memory)" } else { "" };
@@ -138,8 +151,12 @@ impl End {
             (How::Signalled(_), _) => Exit::Killed,
             _ if self.out_of_memory => Exit::Killed,
             (How::Unknown(_), _) => Exit::Internal,
-            (How::Exited(_), _) if self.was_listening || self.job.is_some() => Exit::NoJob,
-            (How::Exited(_) | How::NotStarted(_) | How::UpdateFailed, _) => Exit::NotReady,
+            (How::Exited(_) | How::Unseen, _) if self.was_listening || self.job.is_some() => {
+                Exit::NoJob
+            }
+            (How::Exited(_) | How::Unseen | How::NotStarted(_) | How::UpdateFailed, _) => {
+                Exit::NotReady
+            }
         }
     }
 }

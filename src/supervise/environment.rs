@@ -80,7 +80,7 @@ const ALLOWED: [&str; 40] = [
 const ALLOWED_PREFIXES: [&str; 4] = ["LC_", "ACTIONS_RUNNER_", "GITHUB_ACTIONS_RUNNER_", "DOTNET_"];
 
 /// Ours and GARM's: never in a job.
-const FORBIDDEN: [&str; 8] = [
+const FORBIDDEN: [&str; 10] = [
     "METADATA_URL",
     "CALLBACK_URL",
     "BEARER_TOKEN",
@@ -90,9 +90,11 @@ const FORBIDDEN: [&str; 8] = [
     // With these a job could tell the service manager that we are ready, or write into our log.
     "NOTIFY_SOCKET",
     "JOURNAL_STREAM",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
 ];
 
-const FORBIDDEN_PREFIXES: [&str; 2] = ["GARM_", "ACTIONS_RUNNER_INPUT_"];
+const FORBIDDEN_PREFIXES: [&str; 3] = ["GARM_", "ACTIONS_RUNNER_INPUT_", "LISTEN_"];
 
 /// What the environment is made from.
 #[derive(Debug, Clone, Copy)]

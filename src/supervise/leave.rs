@@ -3,11 +3,13 @@
 //! | step | by | until |
 //! |---|---|---|
 //! | `AfterJob` | nothing: a job runs, or came in after the SIGINT of a drain | the drain timeout |
+//! | `AfterExit` | nothing: its job is done, and it is about to leave by itself | the grace |
 //! | `Interrupted` | SIGINT to the Listener alone: it passes the cancellation on itself | the grace |
 //! | `Terminated` | SIGTERM to the whole group | [`KILL_AFTER`], or the grace if that is shorter |
 //! | `Killed` | SIGKILL to the whole group | |
 //!
-//! A drain goes past `AfterJob` only when its time has passed. A stop begins with `Interrupted`; each
+//! A drain goes past `AfterJob` only when its time has passed; and a job that comes before or after its SIGINT
+//! leads back there. A stop begins with `Interrupted`; each
 //! further stop skips the wait that it is in.
 
 use std::time::Duration;
@@ -25,6 +27,9 @@ pub(super) enum Leave {
     NotAsked,
     AfterJob {
         until: Option<Instant>,
+    },
+    AfterExit {
+        until: Instant,
     },
     Interrupted {
         until: Instant,
@@ -81,17 +86,20 @@ impl Leave {
                 Work::JustDone => (Self::await_exit(times, now), Action::Nothing),
             },
             (Manner::Drain, _) => (self, Action::Nothing),
-            (Manner::Stop, Self::NotAsked | Self::AfterJob { .. }) => {
+            (Manner::Stop, Self::NotAsked | Self::AfterJob { .. } | Self::AfterExit { .. }) => {
                 Self::interrupt(manner, times, now)
             }
             (Manner::Stop, _) => self.further(times, now),
         }
     }
 
-    /// A job line came: after the SIGINT of a drain, the job is waited for all the same.
+    /// A job line came: after the SIGINT of a drain, or in place of the exit that it waits for, the job is
+    /// waited for all the same.
     pub(super) fn job_started(self, times: Times, now: Instant) -> Self {
         match self {
-            Self::Interrupted { manner: Manner::Drain, .. } => Self::await_job(times, now),
+            Self::Interrupted { manner: Manner::Drain, .. } | Self::AfterExit { .. } => {
+                Self::await_job(times, now)
+            }
             other => other,
         }
     }
@@ -108,7 +116,9 @@ impl Leave {
     pub(super) fn until(self) -> Option<Instant> {
         match self {
             Self::AfterJob { until } => until,
-            Self::Interrupted { until, .. } | Self::Terminated { until } => Some(until),
+            Self::AfterExit { until }
+            | Self::Interrupted { until, .. }
+            | Self::Terminated { until } => Some(until),
             Self::NotAsked | Self::Killed => None,
         }
     }
@@ -128,6 +138,7 @@ impl Leave {
         let (doing, until) = match self {
             Self::NotAsked => ("nothing", None),
             Self::AfterJob { until } => ("its job is waited for", until),
+            Self::AfterExit { until } => ("its job is done, it may go by itself", Some(until)),
             Self::Interrupted { until, .. } => ("interrupted it with SIGINT", Some(until)),
             Self::Terminated { until } => ("sent SIGTERM to its process group", Some(until)),
             Self::Killed => ("sent SIGKILL to its process group", None),
@@ -142,6 +153,7 @@ impl Leave {
         match self {
             Self::NotAsked => (self, Action::Nothing),
             Self::AfterJob { .. } => Self::interrupt(Manner::Stop, times, now),
+            Self::AfterExit { .. } => Self::interrupt(Manner::Drain, times, now),
             Self::Interrupted { .. } => (
                 Self::Terminated { until: now + KILL_AFTER.min(times.stop_grace) },
                 Action::Terminate,
@@ -159,7 +171,7 @@ impl Leave {
     }
 
     fn await_exit(times: Times, now: Instant) -> Self {
-        Self::AfterJob { until: Some(now + times.stop_grace) }
+        Self::AfterExit { until: now + times.stop_grace }
     }
 }
 
@@ -187,6 +199,18 @@ mod tests {
         let leave = leave.job_started(TIMES, now);
         assert_eq!(leave, Leave::AfterJob { until: Some(now + Duration::from_mins(10)) });
         assert!(!leave.is_under_way());
+    }
+
+    #[test]
+    fn a_job_that_starts_in_place_of_an_exit_is_waited_for() {
+        let now = Instant::now();
+        let (leave, action) = Leave::NotAsked.ordered(Manner::Drain, Work::JustDone, TIMES, now);
+        assert_eq!((leave.until(), action), (Some(now + TIMES.stop_grace), Action::Nothing));
+        let after_job = Leave::AfterJob { until: Some(now + Duration::from_mins(10)) };
+        assert_eq!(leave.job_started(TIMES, now), after_job);
+        let (leave, action) = leave.timed_out(TIMES, now);
+        assert_eq!(action, Action::Interrupt);
+        assert_eq!(leave.job_started(TIMES, now), after_job);
     }
 
     #[test]

@@ -26,9 +26,9 @@ pub struct Limits {
 /// When each of the limits began to run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Clock {
-    started: Option<Instant>,
-    listening: Option<Instant>,
-    job: Option<Instant>,
+    pub(super) started: Option<Instant>,
+    pub(super) listening: Option<Instant>,
+    pub(super) job: Option<Instant>,
 }
 
 impl Clock {
@@ -42,9 +42,7 @@ impl Clock {
             Progress::Listening => {
                 self.listening.get_or_insert(now);
             }
-            Progress::Running { .. } => {
-                self.job.get_or_insert(now);
-            }
+            Progress::Running { .. } => self.job = Some(now),
         }
     }
 

@@ -12,7 +12,8 @@
 //!
 //! Invariants:
 //! - The runner's pipes are read at any rate until its end, and no reader of ours can hold it up.
-//! - Only the runner's own lines change the state, and never back from a job to before it.
+//! - Only the runner's own lines change the state, and never back from a job to before it; from a finished job
+//!   at most to the next one.
 //! - A running job is signalled only after a stop was asked for, or a limit that a person set has passed.
 //! - After the end, a fault of our own included, nothing of the runner's process group is left.
 //!
@@ -29,12 +30,14 @@ mod forward;
 mod ghost;
 mod leave;
 mod limits;
+mod memory;
 pub mod output;
+mod process;
 mod progress;
 mod record;
 mod update;
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -42,11 +45,15 @@ use tokio::sync::{mpsc, watch};
 
 use crate::forge::Dialect;
 use crate::host::process::Program;
+use crate::host::service::Service;
+use process::Runner;
 
 pub use end::{End, How, Job};
 pub use ends::Relaunch;
 pub use forward::{Forwarder, our_stdout};
 pub use limits::Limits;
+pub use memory::Memory;
+pub use process::{KEPT, Orphan};
 
 /// Everything that the supervisor needs to know, resolved by the caller.
 #[derive(Debug, Clone)]
@@ -63,6 +70,10 @@ pub struct Launch {
     pub limits: Limits,
     /// How long a runner may listen on that the forge has forgotten; `None`: that is not looked for.
     pub ghost_limit: Option<Duration>,
+    /// Keeps what another agent would need, if this one crashes.
+    pub service: Service,
+    /// Where that other agent finds how far the runner is; `None` where nobody keeps the rest.
+    pub memory: Option<PathBuf>,
     /// `None`: every end is the end. For a command of the user's own, whose exit codes mean nothing
     /// to us.
     pub relaunch: Option<Relaunch>,
@@ -142,6 +153,21 @@ impl Supervisor {
         let (publish, state) = watch::channel(State::Starting);
         tokio::spawn(actor::Actor::new(launch, inbox, publish, Forwarder::start(sink)).run());
         (Self { orders, state: state.clone() }, state)
+    }
+
+    /// Takes over a runner that another agent has started, and leads it as if it were our own.
+    pub fn adopt(
+        launch: Launch,
+        orphan: Orphan,
+        memory: &Memory,
+        sink: impl Write + Send + 'static,
+    ) -> io::Result<Self> {
+        let runner = Runner::adopt(orphan)?;
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let (publish, state) = watch::channel(State::Starting);
+        let actor = actor::Actor::new(launch, inbox, publish, Forwarder::start(sink));
+        tokio::spawn(actor.adopting(runner, memory).run());
+        Ok(Self { orders, state })
     }
 
     /// Asks the runner to leave when it has no job. Once is enough; more often changes nothing.

@@ -3,8 +3,12 @@
 //! They are read at any rate until their end, whatever the bytes: a runner whose pipe is full stands
 //! still. A line has at most [`LONGEST`] bytes; what is beyond is dropped, not kept in memory.
 
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::{Child, ChildStderr, ChildStdout};
+use tokio::net::unix::pipe::Receiver;
+use tokio::process::Child;
 
 use crate::secret;
 
@@ -19,8 +23,8 @@ pub(super) enum Source {
 }
 
 pub(super) struct Output {
-    stdout: Pipe<ChildStdout>,
-    stderr: Pipe<ChildStderr>,
+    stdout: Pipe<Receiver>,
+    stderr: Pipe<Receiver>,
 }
 
 /// Lines that have come, to be taken with [`Lines::for_each`].
@@ -33,7 +37,22 @@ pub(super) struct Lines<'a> {
 
 impl Output {
     pub(super) fn of(child: &mut Child) -> Self {
-        Self { stdout: Pipe::new(child.stdout.take()), stderr: Pipe::new(child.stderr.take()) }
+        // A pipe that cannot be read is one at its end.
+        let out = child.stdout.take().and_then(|out| out.into_owned_fd().ok());
+        let err = child.stderr.take().and_then(|err| err.into_owned_fd().ok());
+        let pipe = |fd: Option<OwnedFd>| fd.and_then(|fd| Receiver::from_owned_fd(fd).ok());
+        Self { stdout: Pipe::new(pipe(out)), stderr: Pipe::new(pipe(err)) }
+    }
+
+    /// The read ends of somebody else's child.
+    pub(super) fn from_fds(stdout: OwnedFd, stderr: OwnedFd) -> io::Result<Self> {
+        let pipe = |fd| Receiver::from_owned_fd(fd).map(Some).map(Pipe::new);
+        Ok(Self { stdout: pipe(stdout)?, stderr: pipe(stderr)? })
+    }
+
+    /// Both read ends, where they are open.
+    pub(super) fn fds(&self) -> (Option<BorrowedFd<'_>>, Option<BorrowedFd<'_>>) {
+        (self.stdout.from.as_ref().map(AsFd::as_fd), self.stderr.from.as_ref().map(AsFd::as_fd))
     }
 
     /// The next lines of either pipe; `None` when both are at their end. Nothing is lost if the future

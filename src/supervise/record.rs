@@ -27,6 +27,12 @@ pub(super) struct Record {
 }
 
 impl Record {
+    /// Of a life that another agent has seen.
+    pub(super) fn recalled(progress: Progress, clock: Clock, starts: u32) -> Self {
+        let was_listening = clock.listening.is_some();
+        Self { progress, starts, clock, was_listening, ..Self::default() }
+    }
+
     pub(super) fn started(&mut self) {
         self.starts += 1;
         self.clock.started(Instant::now());

@@ -1,6 +1,7 @@
 //! Waiting for Docker, which often comes up beside the runner.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -14,14 +15,21 @@ use crate::support::{Boot, LONG, good};
 
 /// A Docker that answers every call with `status`, from now on and for as long as the test lasts.
 fn docker(socket: &Path, status: &'static str) {
+    let listener = listen(socket);
+    std::thread::spawn(move || {
+        listener.incoming().map_while(Result::ok).for_each(|call| answer(call, status));
+    });
+}
+
+fn answer(mut call: impl Read + Write, status: &str) {
+    let _ = call.read(&mut [0; 512]);
+    let _ = write!(call, "HTTP/1.0 {status}\r\nContent-Length: 2\r\n\r\nOK");
+}
+
+fn listen(socket: &Path) -> UnixListener {
     let listener = UnixListener::bind(socket).unwrap();
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o777)).unwrap();
-    std::thread::spawn(move || {
-        for mut call in listener.incoming().map_while(Result::ok) {
-            let _ = call.read(&mut [0; 512]);
-            let _ = write!(call, "HTTP/1.0 {status}\r\nContent-Length: 2\r\n\r\nOK");
-        }
-    });
+    listener
 }
 
 fn boot(instance: &garm_sim::Instance, wait: &str) -> (Boot, std::path::PathBuf) {
@@ -82,18 +90,63 @@ fn a_docker_that_never_comes_or_refuses_ends_the_boot_in_time() {
 }
 
 #[test]
-fn a_signal_ends_the_wait_for_docker() {
+fn a_docker_that_is_no_more_or_only_listens_ends_the_boot_in_time() {
+    let cases: [(fn(UnixListener) -> Option<UnixListener>, &str); 2] =
+        [(|_| None, "refused"), (Some, "it does not answer")];
+    for (keep, says) in cases {
+        let sim = good();
+        let instance = sim.create(InstanceSpec::default());
+        let (boot, socket) = boot(&instance, "2");
+        let _listener = keep(listen(&socket));
+        let began = Instant::now();
+        let ended = boot.run();
+        assert_eq!(ended.code, 21, "{}", Scene(&sim, &ended));
+        assert!(began.elapsed() < Duration::from_secs(4), "{}", Scene(&sim, &ended));
+        let told = assert_failed_once(&sim, &ended, "dependencies_missing", "dependencies");
+        assert!(told.contains(says), "{told}");
+    }
+}
+
+#[test]
+fn a_docker_in_another_container_is_asked_over_tcp() {
     let sim = good();
     let instance = sim.create(InstanceSpec::default());
-    let (boot, _) = boot(&instance, "600");
-    let running = boot.spawn();
-    wait(&running, &sim, "it waits for Docker", || {
-        instance.messages().iter().any(|row| row.message.contains("waiting for Docker at unix://"))
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let host = format!("tcp://{}", listener.local_addr().unwrap());
+    let asked = std::thread::spawn(move || {
+        let (call, _) = listener.accept().unwrap();
+        answer(call, "200 OK");
     });
-    running.signal(Signal::SIGTERM);
-    let ended = running.wait(Duration::from_secs(10));
-    assert_eq!(ended.code, 40, "{}", Scene(&sim, &ended));
-    assert_failed_once(&sim, &ended, "stopped", "dependencies");
+    let (boot, _) = boot(&instance, "30");
+    let ended = boot.env("DOCKER_HOST", &host).run();
+    assert_eq!(ended.code, 0, "{}", Scene(&sim, &ended));
+    asked.join().unwrap();
+    assert!(ended.stderr.contains("Docker answers"), "{}", Scene(&sim, &ended));
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_docker() {
+    // Whether there is no Docker, or one that says nothing.
+    for listens in [false, true] {
+        let sim = good();
+        let instance = sim.create(InstanceSpec::default());
+        let (boot, socket) = boot(&instance, "600");
+        let (listener, mut calls) = (listens.then(|| listen(&socket)), Vec::new());
+        let running = boot.spawn();
+        match &listener {
+            Some(listener) => calls.push(listener.accept().unwrap()),
+            None => wait(&running, &sim, "it waits for Docker", || {
+                let told = |message: &str| message.contains("waiting for Docker at unix://");
+                instance.messages().iter().any(|row| told(&row.message))
+            }),
+        }
+        let asked = Instant::now();
+        running.signal(Signal::SIGTERM);
+        let ended = running.wait(Duration::from_secs(10));
+        assert_eq!(ended.code, 40, "{}", Scene(&sim, &ended));
+        assert!(asked.elapsed() < Duration::from_secs(2), "{}", Scene(&sim, &ended));
+        assert_failed_once(&sim, &ended, "stopped", "dependencies");
+    }
 }
 
 #[test]

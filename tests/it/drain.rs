@@ -13,7 +13,7 @@ use crate::support::after::{
     Scene, assert_failed_once, assert_nothing_left, posted, registration_files, wait,
     wait_for_note, wait_for_start, wait_for_status,
 };
-use crate::support::{Boot, Ended, FOR_EVER, LONG, Running, Who};
+use crate::support::{Boot, Ended, FOR_EVER, LONG, Running, Who, scripted};
 
 /// What a person at a terminal would call at once, on a machine that is busy with other tests.
 const FAST: Duration = Duration::from_secs(6);
@@ -96,6 +96,26 @@ fn a_job_that_comes_just_after_the_sigint_is_waited_for() {
     let run = the_run(&ended);
     assert_eq!(run.signals, [2], "{run:?}");
     assert!(run.notes.contains(&"job ended Succeeded".to_owned()), "{run:?}");
+}
+
+#[test]
+fn a_further_job_of_a_runner_that_stays_is_waited_for_like_the_first() {
+    let script = RunnerScript::one_job(Duration::from_millis(300), Duration::from_millis(800));
+    let sim = scripted(script.jobs(2));
+    let instance = sim.create(InstanceSpec::with_token());
+    let boot = Boot::of(&instance).env("GARM_RUNNER_EPHEMERAL", "false");
+    let running = boot.env("GARM_STOP_GRACE", "300ms").spawn();
+    let started = || sim.runner_events().iter().filter(|e| e.event == "job_started").count();
+    wait(&running, &sim, "the second job runs", || started() == 2);
+    running.signal(Signal::SIGTERM);
+    let ended = running.wait(LONG);
+    let scene = Scene(&sim, &ended);
+    assert_eq!(ended.code, 0, "{scene}");
+    let run = the_run(&ended);
+    let results: Vec<_> = run.notes.iter().filter(|note| note.starts_with("job ended")).collect();
+    assert_eq!(results, ["job ended Succeeded"; 2], "{scene}");
+    // It stays, so it is told to leave when its job is done.
+    assert_eq!(run.signals, [2], "{scene}");
 }
 
 #[test]

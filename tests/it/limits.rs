@@ -114,18 +114,20 @@ fn without_a_limit_an_idle_runner_waits_on() {
     assert_eq!(run(&ended), (vec![], Some("Succeeded".to_owned())));
 }
 
-/// What the Listener writes into its own log when its job went to nobody, or to another runner.
-const LOST: [&str; 2] = [
+/// What the Listener writes into its own log when its job went to another runner or to nobody, and when the
+/// forge does not know it any more.
+const LOST: [&str; 3] = [
     "[2026-08-07 11:59:46Z INFO Runner] Skipping message Job. Job message already acquired '5f'. \
      job assignment is invalid: MissingKey\n",
     "[2026-08-07 11:59:46Z INFO Runner] Skipping message Job. Job message not found '5f'.\n",
+    "[2025-11-07 15:35:21Z INFO BrokerMessageListener] Retriable exception: Registration 5b1b was not found.\n",
 ];
 
 #[test]
-fn a_runner_that_has_lost_its_job_is_ended_within_the_orphan_limit() {
+fn a_runner_that_the_forge_has_forgotten_is_ended_within_the_orphan_limit() {
     for line in LOST {
         let (sim, ended, took) = boots(RunnerScript::new().diag(line), &["--orphan-limit", "2s"]);
-        assert_ended(&sim, &ended, 31, "had lost its job");
+        assert_ended(&sim, &ended, 31, "stopped because the forge has forgotten it");
         assert_eq!(run(&ended), (vec![2], None));
         assert!(took < SECOND * 6, "it took {took:?}{}", Scene(&sim, &ended));
     }

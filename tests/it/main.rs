@@ -20,6 +20,7 @@
 )]
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
+mod adoption;
 mod bad_input;
 mod boot;
 mod certificates;

@@ -4,11 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use garm_sim::archive::runner_runs;
+use garm_sim::archive::{runner_runs, runner_starts};
 use garm_sim::{InstanceSpec, RunnerScript};
 
-use crate::support::after::{Scene, assert_nothing_left, wait, wait_for_note, wait_for_status};
-use crate::support::{Boot, FOR_EVER, LONG, need_root, read, scripted};
+use crate::support::after::{
+    Scene, assert_failed_once, assert_nothing_left, wait, wait_for_note, wait_for_start,
+    wait_for_status,
+};
+use crate::support::{Boot, FOR_EVER, LONG, need_root, one_job, read, scripted};
 
 /// A cgroup with little memory, of whichever version this machine has.
 struct Little(PathBuf);
@@ -100,4 +103,73 @@ fn the_agent_is_spared_and_the_runner_is_not() {
     wait(&running, &sim, "it has heard that", || running.stderr().contains("asked to leave"));
     running.signal(nix::sys::signal::Signal::SIGTERM);
     running.wait(LONG);
+}
+
+/// A boot that finds its control group in `folder`, whose counters the test writes.
+fn with_counters(boot: Boot, folder: &Path) -> Boot {
+    fs::create_dir(folder).unwrap();
+    count(folder, 4);
+    boot.in_namespace(&format!("mount --bind {} /sys/fs/cgroup; exec \"$@\"", folder.display()))
+}
+
+fn count(folder: &Path, kills: u32) {
+    fs::write(folder.join("memory.events"), format!("max 9\noom 1\noom_kill {kills}\n")).unwrap();
+}
+
+fn kill_hard(pid: i32) {
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL)
+        .unwrap();
+}
+
+#[test]
+fn a_runner_that_is_killed_for_want_of_memory_before_it_is_idle_is_told_to_garm_as_that() {
+    for counted in [true, false] {
+        let sim = scripted(RunnerScript::new().hang_before_listening());
+        let instance = sim.create(InstanceSpec::default());
+        let boot = Boot::of(&instance);
+        let folder = boot.path("cgroup");
+        let running = with_counters(boot, &folder).spawn();
+        wait_for_start(&running, &sim, "run");
+        if counted {
+            count(&folder, 5);
+        }
+        kill_hard(runner_runs(&running.home())[0].pid);
+        let ended = running.wait(LONG);
+        assert_eq!(ended.code, 34, "{}", Scene(&sim, &ended));
+        let message = assert_failed_once(&sim, &ended, "killed", "start");
+        assert_eq!(message.contains("(by the kernel, for want of memory)"), counted, "{message}");
+        assert_nothing_left(&sim, &ended);
+    }
+}
+
+#[test]
+fn a_config_sh_that_is_killed_for_want_of_memory_is_told_as_that() {
+    let first = RunnerScript::new().config(FOR_EVER);
+    let sim = scripted(one_job().on_start(1, &first));
+    let instance = sim.create(InstanceSpec::with_token());
+    let boot = Boot::of(&instance);
+    let folder = boot.path("cgroup");
+    let running = with_counters(boot, &folder).spawn();
+    wait_for_start(&running, &sim, "configure");
+    count(&folder, 5);
+    kill_hard(runner_starts(&running.home())[0].pid);
+    let ended = running.wait(LONG).expect_job(&sim);
+    let says = "(killed by the kernel for want of memory)";
+    assert!(ended.stderr.contains(says), "{}", Scene(&sim, &ended));
+}
+
+#[test]
+fn what_we_have_killed_ourselves_is_not_put_down_to_the_kernel() {
+    let sim = scripted(RunnerScript::new().ignore_signals());
+    let instance = sim.create(InstanceSpec::default());
+    let boot = Boot::of(&instance).env("GARM_STOP_GRACE", "300ms");
+    let folder = boot.path("cgroup");
+    let running = with_counters(boot, &folder).spawn();
+    wait_for_status(&running, &sim, "idle");
+    // Something else in this group.
+    count(&folder, 5);
+    running.signal(nix::sys::signal::Signal::SIGTERM);
+    let ended = running.wait(LONG);
+    assert_eq!(ended.code, 0, "{}", Scene(&sim, &ended));
+    assert!(!ended.stderr.contains("by the kernel"), "{}", Scene(&sim, &ended));
 }

@@ -23,7 +23,7 @@ const ATTEMPTS: u32 = 4;
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(5 * 60);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Registration tokens live an hour; an older one makes config.sh print a 404 (actions/runner#1882).
-const TOKEN_LIFE: Duration = Duration::from_secs(3600);
+pub const TOKEN_LIFE: Duration = Duration::from_secs(3600);
 
 /// What the runner is to be at the forge.
 #[derive(Debug, Clone)]
@@ -123,11 +123,18 @@ async fn attempt_once(
     patience: &Patience,
 ) -> Result<u64, ConfigureError> {
     let limit = ATTEMPT_LIMIT.min(patience.left());
-    let finished = program.run(limit, &patience.cancel).await?;
+    let finished = match program.run(limit, &patience.cancel).await {
+        Ok(finished) => finished,
+        // Its work may have been done when it was stopped: only who knows that can undo it.
+        Err(error @ (ProcessError::Cancelled { .. } | ProcessError::TimedOut { .. })) => {
+            return files::registered(home).map_err(|_| error.into());
+        }
+        Err(error) => return Err(error.into()),
+    };
     let output = finished.output.text();
     if !finished.status.success() {
         let hint = token_hint(&output, fetched.elapsed());
-        let ended = finished.status.to_string();
+        let ended = finished.ended();
         return Err(ConfigureError::Failed { ended, attempts: attempt, hint, output });
     }
     files::registered(home).map_err(|source| ConfigureError::Lied { source, output })

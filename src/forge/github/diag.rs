@@ -3,6 +3,8 @@
 //!
 //! Jobs have logs of their own (`Worker_…`); but a job can write into that folder, too.
 
+use super::super::Sign;
+
 pub const FOLDER: &str = "_diag";
 
 /// Whether a file of that folder is a Listener's.
@@ -10,14 +12,22 @@ pub fn is_log(name: &str) -> bool {
     name.starts_with("Runner_") && name.to_ascii_lowercase().ends_with(".log")
 }
 
-/// Whether `line` says that a job that was assigned to this runner went to nobody or to another one
-/// (HTTP 404 and 409 of `acquirejob`). The forge has then taken an ephemeral runner's registration away,
-/// while the runner listens on for ever (actions/runner#4617). 422 is not meant: that job was bad.
-pub fn has_lost_its_job(line: &str) -> bool {
-    const SKIPPED: &str = "INFO Runner] Skipping message Job. ";
-    const GONE: [&str; 2] = ["Job message already acquired", "Job message not found"];
-    line.starts_with('[')
-        && line.split_once(SKIPPED).is_some_and(|(_, why)| GONE.iter().any(|g| why.starts_with(g)))
+/// What `line` says of the runner's registration, if it says something that its state does not tell.
+pub fn sign(line: &str) -> Option<Sign> {
+    // HTTP 404 and 409 of `acquirejob` (actions/runner#4617). 422 is not meant: that job was bad.
+    const GONE: [&str; 2] = [
+        "Skipping message Job. Job message already acquired",
+        "Skipping message Job. Job message not found",
+    ];
+    // The identity service knows it no more, and the runner asks again for ever (actions/runner#4191).
+    const UNKNOWN: &str = "Retriable exception: Registration ";
+    let (class, said) = line.strip_prefix('[')?.split_once("] ")?;
+    if class.ends_with("INFO Runner") && GONE.iter().any(|words| said.starts_with(words)) {
+        return Some(Sign::JobLost);
+    }
+    let is_listener = class.ends_with("MessageListener");
+    (is_listener && said.starts_with(UNKNOWN) && said.contains(" was not found"))
+        .then_some(Sign::Unknown)
 }
 
 #[cfg(test)]
@@ -25,23 +35,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_job_is_known_and_a_bad_one_or_the_same_words_elsewhere_are_not() {
+    fn the_signs_are_known_and_a_bad_job_or_the_same_words_elsewhere_are_none() {
         let table = [
             (
                 "[2026-08-07 11:59:46Z INFO Runner] Skipping message Job. Job message already \
                  acquired '5f7c2a52'. job assignment is invalid: MissingKey",
-                true,
+                Some(Sign::JobLost),
             ),
             (
                 "[2026-08-07 11:59:46Z INFO Runner] Skipping message Job. Job message not found 'x'.",
-                true,
+                Some(Sign::JobLost),
             ),
-            ("[2026-08-07 11:59:46Z INFO Runner] Skipping message Job. Unprocessable 'x'.", false),
-            ("echo INFO Runner] Skipping message Job. Job message not found", false),
-            ("[2026-08-07 11:59:46Z INFO Runner] Received job message", false),
+            (
+                "[2025-11-07 15:35:21Z INFO BrokerMessageListener] Retriable exception: Registration \
+                 5b1b was not found.",
+                Some(Sign::Unknown),
+            ),
+            (
+                "[2025-11-07 15:35:21Z INFO BrokerMessageListener] Retriable exception: Bad gateway",
+                None,
+            ),
+            ("[2026-08-07 11:59:46Z INFO Runner] Skipping message Job. Unprocessable 'x'.", None),
+            ("echo INFO Runner] Skipping message Job. Job message not found", None),
+            ("[2026-08-07 11:59:46Z INFO Runner] Received job message", None),
+            (
+                "[2026-08-07 11:59:46Z INFO Terminal] WRITE LINE: [x INFO Runner] Skipping message \
+                 Job. Job message not found",
+                None,
+            ),
         ];
-        for (line, lost) in table {
-            assert_eq!(has_lost_its_job(line), lost, "{line}");
+        for (line, expected) in table {
+            assert_eq!(sign(line), expected, "{line}");
         }
     }
 }

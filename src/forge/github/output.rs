@@ -21,7 +21,7 @@ pub fn read_line(line: &str) -> Option<Event> {
     }
     // From the right: a job may be called "x completed with result: y".
     let (name, result) = said.strip_prefix("Job ")?.rsplit_once(COMPLETED)?;
-    Some(Event::JobCompleted { name: name.to_owned(), result: job_result(result)? })
+    Some(Event::JobCompleted { name: name.to_owned(), result: JobResult::named(result)? })
 }
 
 /// Why the runner ended, by the messages of its own that name a cause.
@@ -47,11 +47,6 @@ fn after_timestamp(line: &str) -> Option<&str> {
     };
     let stamp = line.as_bytes().get(..SHAPE.len())?;
     stamp.iter().zip(SHAPE).all(fits).then(|| &line[SHAPE.len()..])
-}
-
-fn job_result(name: &str) -> Option<JobResult> {
-    use JobResult::{Abandoned, Canceled, Failed, Skipped, Succeeded};
-    [Succeeded, Failed, Canceled, Skipped, Abandoned].into_iter().find(|r| r.name() == name)
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! `config.sh remove`: a registration is taken back that no job has used.
 //!
 //! Best effort, once, and bounded: GARM removes the runner at the forge in the end as well; this only
-//! spares people the stale entry until then. The forge takes a registration token for it, too, as long as
-//! it lives. Never for a JIT runner, which config.sh cannot remove (actions/runner#2920).
+//! spares people the stale entry until then. GARM gives no removal token, and the forge takes a
+//! registration token for it as well, as long as that lives (gitpod-io/gce-github-runner#14, iterative/cml#318).
+//! Never for a JIT runner, which config.sh cannot remove (actions/runner#2920).
 
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub async fn remove(
 ) -> Result<(), RemoveError> {
     let mut env = place.env.clone();
     env.push(("ACTIONS_RUNNER_INPUT_TOKEN".into(), token.expose().into()));
+    // Not as an argument: for this command it is an unknown one.
+    env.push(("ACTIONS_RUNNER_INPUT_UNATTENDED".into(), "true".into()));
     let program = Program {
         path: place.home.join("config.sh"),
         args: vec!["remove".into()],
@@ -43,5 +46,5 @@ pub async fn remove(
         return Ok(());
     }
     let output = text::one_line(&text::shorten(&finished.output.text(), 300));
-    Err(RemoveError::Failed { ended: finished.status.to_string(), output })
+    Err(RemoveError::Failed { ended: finished.ended(), output })
 }

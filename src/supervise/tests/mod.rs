@@ -71,6 +71,8 @@ impl Home {
             stop_grace: LONG,
             limits: Limits::default(),
             ghost_limit: None,
+            service: Service::default(),
+            memory: None,
             relaunch: Some(Relaunch {
                 limit: 2,
                 pause: Duration::from_millis(10),

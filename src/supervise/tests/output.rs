@@ -84,3 +84,25 @@ async fn last_words_without_a_line_end_are_forwarded() {
     life.end().await;
     assert_eq!(life.printed(), "no line end\n");
 }
+
+#[tokio::test]
+async fn a_flood_is_cut_and_counted_and_the_runner_is_not_held_up() {
+    // 40 MB; its own lines come before, within and after it.
+    let flood = "head -c 20000000 /dev/zero | tr '\\0' x | fold -w 999; echo";
+    let life = Home::new(&format!(
+        "say Listening for Jobs; {flood}; say Running job: x; {flood}; \
+         say Job x completed with result: Succeeded; exit 0"
+    ))
+    .start();
+    assert_eq!(life.end().await.exit(), Exit::Done);
+    let printed = life.printed();
+    assert!(printed.len() < 20 << 20, "{} bytes", printed.len());
+    let told = |line: &str| -> Option<usize> {
+        line.strip_prefix("garm-bootstrap: ")?.split(' ').next()?.parse().ok()
+    };
+    let left_out: usize = printed.lines().filter_map(told).sum();
+    let came = printed.lines().filter(|line| told(line).is_none()).count();
+    // Twice 20,000,000 bytes in lines of 999, and three of its own.
+    assert_eq!(came + left_out, 2 * 20_021 + 3);
+    assert!(left_out > 20_000, "{left_out}");
+}

@@ -118,7 +118,7 @@ impl Installer<'_> {
             let left = self.deadline.saturating_duration_since(Instant::now());
             let (how, output) = match program.run(left, cancel).await {
                 Ok(finished) if finished.status.success() => return Ok(attempts),
-                Ok(finished) => (finished.status.to_string(), finished.output.text()),
+                Ok(finished) => (finished.ended(), finished.output.text()),
                 Err(ProcessError::TimedOut { limit, output, .. }) => {
                     (format!("stopped at the deadline after {} s", limit.as_secs()), output)
                 }

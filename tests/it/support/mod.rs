@@ -13,6 +13,7 @@ pub mod web;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use garm_sim::{Instance, RunnerScript};
+use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, geteuid};
 use tempfile::TempDir;
@@ -215,6 +217,31 @@ impl Boot {
         Running { child, dir: self.dir }
     }
 
+    /// With descriptors that it inherits, from number 3 on.
+    #[expect(unsafe_code, reason = "descriptors are handed over between fork and exec")]
+    pub fn spawn_with_fds(self, fds: &[&OwnedFd]) -> Running {
+        let fds: Vec<RawFd> = fds.iter().map(|fd| fd.as_raw_fd()).collect();
+        self.spawn_as(|command| {
+            let hand_over = move || {
+                // Out of the way first: one of them may have another one's number.
+                let mut copies = [-1; 8];
+                for (copy, fd) in copies.iter_mut().zip(&fds) {
+                    // SAFETY: plain calls on numbers that are open.
+                    *copy = unsafe { libc::fcntl(*fd, libc::F_DUPFD, 32) };
+                }
+                for (number, copy) in (3..).zip(copies.iter().take(fds.len())) {
+                    // SAFETY: as above.
+                    unsafe { libc::dup2(*copy, number) };
+                    // SAFETY: as above.
+                    unsafe { libc::close(*copy) };
+                }
+                Ok(())
+            };
+            // SAFETY: nothing is allocated, and only async-signal-safe functions are called.
+            unsafe { command.pre_exec(hand_over) };
+        })
+    }
+
     /// Runs to the end.
     pub fn run(self) -> Ended {
         self.spawn().wait(LONG)
@@ -288,6 +315,12 @@ impl Running {
 
     pub fn signal(&self, signal: Signal) {
         kill(self.pid(), signal).unwrap();
+    }
+
+    /// Kills the agent and nothing else.
+    pub fn kill_alone(self) -> Ended {
+        self.signal(Signal::SIGKILL);
+        self.wait(LONG)
     }
 
     pub fn stderr(&self) -> String {

@@ -134,6 +134,8 @@ keys! {
     config_reads_stdin: flag;
     /// `configure`: a failure leaves `.runner` behind.
     config_writes_runner_then_fails: flag;
+    /// `configure`: goes on for so long when everything is written.
+    config_stays: ms;
     /// `configure`: exit 0 and nothing written.
     config_lies: flag;
     /// `configure`: refuses with the conflict text unless `--replace` is given without a value.

@@ -244,6 +244,10 @@ fn register(home: &Home, script: &Script, inputs: &Inputs) -> i32 {
     );
     println!("\n√ Runner successfully added\n√ Runner connection is good\n");
     println!("# Runner settings\n\n\n√ Settings Saved.\n");
+    if let Some(number) = script.time("config_stays").and_then(system::sleep) {
+        home.note(&format!("signal {number}"));
+        return 1;
+    }
     0
 }
 
