@@ -47,9 +47,10 @@ fn prepare(machine: &Container) {
          printf 'runner ALL=(ALL) NOPASSWD:ALL\\n' > /etc/sudoers.d/90-cloud-init-users");
 }
 
-/// One without systemd.
+/// One without systemd, where nothing may be executed from /tmp.
 fn plain_machine() -> Container {
-    machine(Prepared::of(SYSTEMD).flag("--init").command(["sleep", "160"]))
+    let hardened = Prepared::of(SYSTEMD).flag("--tmpfs=/tmp:rw,noexec,mode=1777");
+    machine(hardened.flag("--init").command(["sleep", "160"]))
 }
 
 fn put(machine: &Container, text: &str, inside: &str) {
@@ -184,6 +185,23 @@ fn a_runner_of_garm_0_1_boots_without_systemd_and_without_the_binary_in_the_imag
         assert_eq!(machine.sh("ls -A /usr/local/bin"), "garm-bootstrap\n");
     }
     assert_eq!(posted(&sim, "idle"), 2, "{}", sim.calls_table());
+}
+
+#[test]
+fn without_sudo_the_runner_is_started_as_its_user() {
+    let binary = binary();
+    let sum = sha256(&binary);
+    let address = serve(binary);
+    let sim = good();
+    let instance = sim.create(InstanceSpec::default());
+    let machine = plain_machine();
+    machine.sh("rm /etc/sudoers.d/90-cloud-init-users");
+    let ended = run(&machine, &sim, &instance, &values(&sim, &instance, address, &sum));
+    assert_eq!(ended.code, 0, "{ended}\n{}", sim.calls_table());
+    assert_eq!(instance.runner_status(), "terminated", "{ended}");
+    let home =
+        "cd /home/runner; stat -c %a%U .local/bin/garm-bootstrap .garm-bootstrap/bootstrap.json";
+    assert_eq!(machine.sh(home), "755runner\n600runner\n");
 }
 
 #[test]
