@@ -6,8 +6,9 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use garm_sim::{Instance, InstanceSpec, Sim, SimOptions};
+use garm_sim::{Instance, InstanceSpec, RunnerScript, Sim, SimOptions};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
@@ -17,7 +18,9 @@ use crate::support::garm_template::{Garm, context, render, template};
 use crate::support::page::Page;
 use crate::support::podman::{Container, Output, Prepared, SYSTEMD, finish};
 use crate::support::web::{nobody, serve};
-use crate::support::{LONG, archive_of, failures, good, one_job, static_binary, wait_until};
+use crate::support::{
+    LONG, archive_of, failures, good, one_job, scripted, static_binary, wait_until,
+};
 
 const GITHUB: &str = "github-linux.sh.tmpl";
 const GITEA: &str = "gitea-linux.sh.tmpl";
@@ -206,7 +209,7 @@ fn without_sudo_the_runner_is_started_as_its_user() {
 
 #[test]
 fn a_runner_boots_as_a_unit_where_there_is_systemd() {
-    let sim = good();
+    let sim = scripted(RunnerScript::one_job(Duration::ZERO, Duration::from_secs(3)));
     let machine = Container::systemd(Prepared::with_binary);
     prepare(&machine);
     let instance = sim.create(InstanceSpec::default());
@@ -216,18 +219,20 @@ fn a_runner_boots_as_a_unit_where_there_is_systemd() {
     assert_eq!(said.code, 0, "{said}");
     // What cloud-init does next.
     machine.sh(&format!("rm -f {SCRIPT}"));
+    assert!(instance.wait_for_runner_status("active", LONG), "{}", sim.calls_table());
+    let unit = "systemctl show garm-runner; cat /run/systemd/transient/garm-runner.service";
+    let unit = machine.sh(unit);
+    assert!(unit.contains("KillMode=mixed\n"), "{unit}");
     assert!(instance.wait_for_runner_status("terminated", LONG), "{}", sim.calls_table());
     assert_eq!(posted(&sim, "idle"), 1, "{}", sim.calls_table());
     wait_until("the unit has ended", || {
         machine.exec(["systemctl", "is-active", "garm-runner"]).stdout.trim() == "inactive"
     });
     let look = Page::read("docs/garm-template.md").block("template-look-inside");
-    let journal = machine.sh(&look);
-    assert!(journal.contains("garm-bootstrap") && journal.contains("\"ended\""), "{journal}");
-    let shown =
-        machine.sh("systemctl show garm-runner; cat /run/systemd/transient/garm-runner.service");
+    let looked = machine.sh(&look);
+    assert!(looked.contains("garm-bootstrap") && looked.contains("\"ended\""), "{looked}");
     for secret in instance.secrets() {
-        assert!(!(journal.clone() + &shown).contains(&secret), "{journal}{shown}");
+        assert!(!unit.contains(&secret) && !looked.contains(&secret), "{unit}{looked}");
     }
 }
 
