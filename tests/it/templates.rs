@@ -325,7 +325,7 @@ fn part(file: &str, mark: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging").join(file);
     let text = fs::read_to_string(path).unwrap();
     let lines = text.lines().skip_while(|line| !line.trim_start().starts_with(mark));
-    let indent = if file.ends_with(".yaml") { 6 } else { 0 };
+    let indent = if file.contains(".yaml") { 6 } else { 0 };
     let lines = lines.take_while(|line| {
         let other = line.trim_start().starts_with("# --- ") && !line.contains(mark);
         !other && *line != "runcmd:"
