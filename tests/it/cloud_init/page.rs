@@ -20,6 +20,9 @@ fn the_page_makes_user_data_from_what_garm_gives() {
     assert_eq!(made, user_data(YAML, &given));
     assert_eq!(size.trim(), made.len().to_string());
 
+    desk.run(&page.block("cloud-init-pack")).expect_ok("packed");
+    assert!(fs::metadata(desk.path("user-data.gz")).unwrap().len() > 1000);
+
     let machine = Prepared::of(SYSTEMD).file(desk.path("user-data"), "/user-data");
     let machine = machine.command(["sleep", "60"]).start();
     let said = machine.sh(&format!("cd /\n{}", page.block("cloud-init-schema")));
