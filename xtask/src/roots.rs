@@ -16,12 +16,12 @@ use crate::shell;
 /// What the runner image starts from. The number grows when [`RUNNER_PACKAGES`] change.
 const DEBIAN: &str = "localhost/gb-debian:1";
 /// The same, with a real init. The number grows when [`SYSTEMD_PACKAGES`] change.
-const SYSTEMD: &str = "localhost/gb-systemd:1";
+const SYSTEMD: &str = "localhost/gb-systemd:2";
 /// What .NET needs; the names with a version in them are patterns, as apt-get takes them.
 const RUNNER_PACKAGES: [&str; 5] =
     ["ca-certificates", "^libicu[0-9]+$", "^libssl3(t64)?$", "libkrb5-3", "zlib1g"];
-const SYSTEMD_PACKAGES: [&str; 6] =
-    ["systemd", "systemd-sysv", "dbus", "cloud-init", "iproute2", "procps"];
+const SYSTEMD_PACKAGES: [&str; 9] =
+    ["systemd", "systemd-sysv", "dbus", "cloud-init", "iproute2", "procps", "curl", "wget", "sudo"];
 /// runc starts nothing whose limits are above those of whoever asks.
 const PODMAN_RUN: [&str; 7] =
     ["--runtime", "runc", "run", "--ulimit", "nofile=1024:2048", "--ulimit", "nproc=4096:8192"];

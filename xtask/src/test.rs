@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use crate::{demo, package, roots, shell};
 
 /// Programs that the tests use, and the Debian packages that bring them.
-const NEEDED: [(&str, &str); 12] = [
+const NEEDED: [(&str, &str); 14] = [
     ("unshare", "util-linux"),
     ("tar", "tar"),
     ("gcc", "gcc"),
@@ -20,6 +20,8 @@ const NEEDED: [(&str, &str); 12] = [
     ("runc", "runc"),
     ("debootstrap", "debootstrap"),
     ("kubectl", "kubernetes-client"),
+    ("shellcheck", "shellcheck"),
+    ("go", "golang-go"),
 ];
 /// The account that runners have in the tests.
 const USER: &str = "runner";

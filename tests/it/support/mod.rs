@@ -1,12 +1,14 @@
 //! Starting the binary and looking at what it left behind.
 
 pub mod after;
+pub mod garm_template;
 pub mod image;
 pub mod page;
 pub mod pod;
 pub mod podman;
 mod scene;
 pub mod traces;
+pub mod web;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -23,7 +23,7 @@ use super::need_root;
 /// The smallest Debian, with what .NET needs. `xtask/src/roots.rs` makes it.
 pub const DEBIAN: &str = "localhost/gb-debian:1";
 /// The same with systemd as init, D-Bus and cloud-init.
-pub const SYSTEMD: &str = "localhost/gb-systemd:1";
+pub const SYSTEMD: &str = "localhost/gb-systemd:2";
 /// Where the static binary is in a container that [`Prepared::with_binary`] was asked for.
 pub const BINARY: &str = "/usr/local/bin/garm-bootstrap";
 
@@ -212,14 +212,21 @@ impl Container {
     pub fn systemd(prepare: impl FnOnce(Prepared) -> Prepared) -> Self {
         let prepared = Prepared::of(SYSTEMD).flag("--systemd=always").command(["/sbin/init"]);
         let container = prepare(prepared).start();
+        container.wait_for_systemd();
+        container
+    }
+
+    /// Waits until systemd has brought the machine up.
+    #[track_caller]
+    pub fn wait_for_systemd(&self) {
         let until = Instant::now() + LIMIT;
         loop {
             // It waits by itself once it can ask; until then there is nobody to ask.
-            let state = container.exec(["systemctl", "is-system-running", "--wait"]);
+            let state = self.exec(["systemctl", "is-system-running", "--wait"]);
             if ["running", "degraded"].contains(&state.stdout.trim()) {
-                return container;
+                return;
             }
-            assert!(Instant::now() < until, "systemd did not come up: {state}{}", container.logs());
+            assert!(Instant::now() < until, "systemd did not come up: {state}{}", self.logs());
             std::thread::sleep(Duration::from_millis(50));
         }
     }

@@ -16,7 +16,12 @@ use super::{Boot, Ended, LONG, Running, is_root, need_root, one_job, runner};
 
 /// A GARM whose runners do what `script` says.
 pub fn scripted(script: RunnerScript) -> Sim {
-    Sim::start(SimOptions { archive: ArchiveSpec::scripted(script), ..SimOptions::default() })
+    Sim::start(archive_of(script))
+}
+
+/// The same, before it is started.
+pub fn archive_of(script: RunnerScript) -> SimOptions {
+    SimOptions { archive: ArchiveSpec::scripted(script), ..SimOptions::default() }
 }
 
 /// A GARM whose runners have one short job.
