@@ -70,7 +70,7 @@ fn target() -> Result<String> {
     Ok(if has_musl { musl } else { host.to_owned() })
 }
 
-fn target_dir() -> Result<PathBuf> {
+pub(crate) fn target_dir() -> Result<PathBuf> {
     let metadata =
         shell::read(shell::cargo().args(["metadata", "--format-version", "1", "--no-deps"]))?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata)?;

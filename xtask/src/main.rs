@@ -6,6 +6,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "these are commands for people")]
 
+mod bench;
 mod demo;
 mod dist;
 mod roots;
@@ -23,6 +24,8 @@ The commands of this project:
   cargo xtask dist    build the static release binary and check it
   cargo xtask roots   make the Debian images that the container tests start from, once (podman, debootstrap)
   cargo xtask storm   boot in a storm of faults; --seeds N (300), --first S (1), --percent P (30)
+  cargo xtask bench   measure boots beside a shell script's; --rounds N (5), --only SCENARIO, --idle SECONDS (60)
+  cargo xtask bench herd   many agents at once against one GARM; --agents N (500)
 ";
 
 fn main() -> ExitCode {
@@ -30,6 +33,9 @@ fn main() -> ExitCode {
     let result = match command.as_str() {
         "demo" => demo::run(),
         "storm" => storm::run(std::env::args().skip(2)),
+        "bench" => bench::run(std::env::args().skip(2)),
+        bench::sim::COMMAND => bench_sim(),
+        bench::inflate::COMMAND => bench::inflate::run(&path(2)),
         "test" => test::run(),
         "roots" => roots::run(),
         "dist" => dist::run().map(|_| ()),
@@ -46,4 +52,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The bench's simulation, in this process.
+fn bench_sim() -> anyhow::Result<()> {
+    let has = |word: &str| std::env::args().skip(3).any(|arg| arg == word);
+    bench::sim::serve(&path(2), has("far"), has("large"))
+}
+
+fn path(nth: usize) -> std::path::PathBuf {
+    std::env::args_os().nth(nth).unwrap_or_default().into()
 }
