@@ -52,11 +52,17 @@ impl Tools {
             Some(binary) => binary.clone(),
             None => dist::run()?,
         };
-        shell::run(shell::cargo().args(["build", "--release", "--locked", "--package", "xtask"]))?;
         let target = dist::target_dir()?;
+        let helper = if let Some(helper) = &options.helper {
+            helper.clone()
+        } else {
+            let build = ["build", "--release", "--locked", "--package", "xtask"];
+            shell::run(shell::cargo().args(build))?;
+            target.join("release/xtask")
+        };
         let folder = target.join("bench");
         fs::create_dir_all(&folder)?;
-        Ok(Self { agent, helper: target.join("release/xtask"), folder })
+        Ok(Self { agent, helper, folder })
     }
 }
 
