@@ -44,6 +44,7 @@ mod memory;
 mod network;
 mod orphan;
 mod pid1;
+mod quiet;
 mod readme;
 mod refusals;
 mod registration;

@@ -11,6 +11,7 @@ mod demo;
 mod dist;
 mod roots;
 mod shell;
+mod size;
 mod storm;
 mod test;
 
@@ -23,6 +24,7 @@ The commands of this project:
   cargo xtask test    format, lints, all tests, documentation; as root it installs what it needs
   cargo xtask dist    build the static release binary and check it
   cargo xtask roots   make the Debian images that the container tests start from, once (podman, debootstrap)
+  cargo xtask size    what of the binary belongs to which crate
   cargo xtask storm   boot in a storm of faults; --seeds N (300), --first S (1), --percent P (30)
   cargo xtask bench   measure boots beside a shell script's; --rounds N (5), --only SCENARIO, --idle SECONDS (60)
   cargo xtask bench herd   many agents at once against one GARM; --agents N (500)
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         "bench" => bench::run(std::env::args().skip(2)),
         bench::sim::COMMAND => bench_sim(),
         bench::inflate::COMMAND => bench::inflate::run(&path(2)),
+        "size" => size::run(),
         "test" => test::run(),
         "roots" => roots::run(),
         "dist" => dist::run().map(|_| ()),
