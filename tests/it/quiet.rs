@@ -13,7 +13,8 @@ use crate::support::{Boot, LONG, both_kinds, garm_calls, good, scripted};
 /// A thread of the blocking pool lives so long after its last work; its end is a last wake-up.
 const SETTLE: Duration = Duration::from_secs(12);
 const WATCHED: Duration = Duration::from_secs(20);
-/// Two a minute are allowed; so in a third of one.
+/// Two a minute are allowed; so in a third of one. The client's look at its idle connections, 50 s after
+/// the last call, is not in it.
 const WAKE_UPS: u64 = 1;
 
 /// How often the threads of `pid` were given the processor since they began.

@@ -104,7 +104,7 @@ fn measure(tools: &Tools, options: &Options) -> Result<()> {
         "scenarios": results,
     });
     if options.only.is_none() {
-        let listener = quiet::listener(&scene, options.rounds)?;
+        let listener = quiet::listener(&scene, &near, options.rounds)?;
         report["listener_seconds"] = listener.to_json();
         report["fetch_to_inflate"] = inflate_ratio(&scene, tools, &report, options.rounds)?;
         report["memory"] = quiet::memory_in_a_job(&scene, &near)?;

@@ -21,8 +21,9 @@ const INTO_THE_JOB: Duration = Duration::from_secs(5);
 const SETTLE: Duration = Duration::from_secs(15);
 
 /// The time that the Listener takes from its exec to "Listening for Jobs".
-pub(super) fn listener(scene: &Scene, rounds: usize) -> Result<Spread> {
-    scene.prepare(Runner::InHome)?;
+pub(super) fn listener(scene: &Scene, sim: &Sim, rounds: usize) -> Result<Spread> {
+    // It listens only with papers, and a boot leaves them there.
+    boot::boot(scene, sim, Who::Agent, Runner::InHome)?;
     let home = scene.home();
     scene.write_script(&RunnerScript::new().offline())?;
     let mut seconds = Vec::new();
