@@ -49,6 +49,7 @@ mod network;
 mod orphan;
 mod packages;
 mod pid1;
+mod quiet;
 mod readme;
 mod refusals;
 mod registration;

@@ -7,12 +7,14 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "these are commands for people")]
 
+mod bench;
 mod demo;
 mod dist;
 mod man;
 mod package;
 mod roots;
 mod shell;
+mod size;
 mod storm;
 mod test;
 
@@ -26,7 +28,10 @@ The commands of this project:
   cargo xtask dist    build the static release binary and check it, with man pages and completions
   cargo xtask packages   the same, and a .deb and an .rpm of it
   cargo xtask roots   make the Debian images that the container tests start from, once (podman, debootstrap)
+  cargo xtask size    what of the binary belongs to which crate
   cargo xtask storm   boot in a storm of faults; --seeds N (300), --first S (1), --percent P (30)
+  cargo xtask bench   measure boots beside a shell script's; --rounds N (5), --only SCENARIO, --idle SECONDS (60)
+  cargo xtask bench herd   many agents at once against one GARM; --agents N (500)
 ";
 
 fn main() -> ExitCode {
@@ -34,6 +39,10 @@ fn main() -> ExitCode {
     let result = match command.as_str() {
         "demo" => demo::run(),
         "storm" => storm::run(std::env::args().skip(2)),
+        "bench" => bench::run(std::env::args().skip(2)),
+        bench::sim::COMMAND => bench_sim(),
+        bench::inflate::COMMAND => bench::inflate::run(&path(2)),
+        "size" => size::run(),
         "test" => test::run(),
         "roots" => roots::run(),
         "dist" => dist::run().map(|_| ()),
@@ -51,4 +60,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The bench's simulation, in this process.
+fn bench_sim() -> anyhow::Result<()> {
+    let has = |word: &str| std::env::args().skip(3).any(|arg| arg == word);
+    bench::sim::serve(&path(2), has("far"), has("large"))
+}
+
+fn path(nth: usize) -> std::path::PathBuf {
+    std::env::args_os().nth(nth).unwrap_or_default().into()
 }

@@ -226,6 +226,11 @@ impl Sim {
         self.shared.record.calls()
     }
 
+    /// The time on the clock of [`Call::at`].
+    pub fn now(&self) -> Duration {
+        self.shared.record.now()
+    }
+
     /// The calls as a table.
     pub fn calls_table(&self) -> String {
         let mut table = table_head() + "\n";

@@ -1,0 +1,164 @@
+//! `cargo xtask bench`: a boot beside what people run today, in figures.
+//!
+//! Owns: what is measured and in which order. In turns (A B A B) the static binary and a shell script
+//! boot a runner for a simulated GARM, each from its exec to the moment when GARM has its `idle`; what
+//! comes out are medians and ratios of one run, for machines differ and are noisy. Everything lies on
+//! tmpfs, and the simulation is a process of its own, so that its work does not count.
+//!
+//! Must not: hold what a boot is ([`scene`]) or how figures are shown ([`figures`], [`chart`]).
+
+mod boot;
+mod chart;
+mod figures;
+mod herd;
+pub(crate) mod inflate;
+mod options;
+mod quiet;
+mod relay;
+mod scene;
+pub(crate) mod sim;
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use self::boot::{Boot, Who};
+use self::figures::Spread;
+use self::options::Options;
+use self::scene::{Runner, Scene};
+use self::sim::{Sim, SimOrder};
+use crate::{dist, shell};
+
+/// Runs `cargo xtask bench`, or `cargo xtask bench herd`.
+pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<()> {
+    let options = Options::read(args)?;
+    let tools = Tools::build(&options)?;
+    if options.herd { herd::run(&tools, &options) } else { measure(&tools, &options) }
+}
+
+/// The programs that take part.
+struct Tools {
+    agent: std::path::PathBuf,
+    /// Ourselves, built as the agent is: for the simulation and for inflating.
+    helper: std::path::PathBuf,
+    folder: std::path::PathBuf,
+}
+
+impl Tools {
+    fn build(options: &Options) -> Result<Self> {
+        let agent = match &options.binary {
+            Some(binary) => binary.clone(),
+            None => dist::run()?,
+        };
+        let target = dist::target_dir()?;
+        let helper = if let Some(helper) = &options.helper {
+            helper.clone()
+        } else {
+            let build = ["build", "--release", "--locked", "--package", "xtask"];
+            shell::run(shell::cargo().args(build))?;
+            target.join("release/xtask")
+        };
+        let folder = target.join("bench");
+        fs::create_dir_all(&folder)?;
+        Ok(Self { agent, helper, folder })
+    }
+}
+
+/// One way to boot, as both do it.
+#[derive(Debug, Clone, Copy)]
+struct Scenario {
+    name: &'static str,
+    runner: Runner,
+    /// With TLS, and a network that takes its time.
+    far: bool,
+}
+
+const SCENARIOS: [Scenario; 6] = [
+    Scenario { name: "fresh", runner: Runner::Nowhere, far: false },
+    Scenario { name: "fresh, 50 ms", runner: Runner::Nowhere, far: true },
+    Scenario { name: "in the image", runner: Runner::InHome, far: false },
+    Scenario { name: "in the image, 50 ms", runner: Runner::InHome, far: true },
+    Scenario { name: "in a folder of the image", runner: Runner::InAssets, far: false },
+    Scenario { name: "in a folder of the image, 50 ms", runner: Runner::InAssets, far: true },
+];
+
+fn measure(tools: &Tools, options: &Options) -> Result<()> {
+    let near = Sim::start(tools, &SimOrder::near())?;
+    let far = Sim::start(tools, &SimOrder::far())?;
+    let mut scene = Scene::new(&tools.folder)?;
+    scene.lay_image(tools, &near)?;
+    let mut results = Vec::new();
+    for scenario in SCENARIOS {
+        if options.only.as_ref().is_some_and(|only| scenario.name != only) {
+            continue;
+        }
+        let sim = if scenario.far { &far } else { &near };
+        results.push(race(&scene, sim, scenario, options.rounds)?);
+    }
+    let mut report = json!({
+        "machine": machine(),
+        "rounds": options.rounds,
+        "binary_bytes": fs::metadata(&tools.agent)?.len(),
+        "scenarios": results,
+    });
+    if options.only.is_none() {
+        let listener = quiet::listener(&scene, &near, options.rounds)?;
+        report["listener_seconds"] = listener.to_json();
+        report["fetch_to_inflate"] = inflate_ratio(&scene, tools, &report, options.rounds)?;
+        report["memory"] = quiet::memory_in_a_job(&scene, &near)?;
+        report["wake_ups"] = quiet::wake_ups(&scene, &near, options.idle)?;
+        fs::write(tools.folder.join("boot.svg"), chart::draw(&report))?;
+    }
+    let file = tools.folder.join("boot.json");
+    fs::write(&file, serde_json::to_vec_pretty(&report)?)?;
+    print!("{}", figures::table(&report));
+    println!("\nwritten: {}", file.display());
+    Ok(())
+}
+
+/// Both boot in turns.
+fn race(scene: &Scene, sim: &Sim, scenario: Scenario, rounds: usize) -> Result<Value> {
+    let mut ours: Vec<Boot> = Vec::new();
+    let mut theirs: Vec<Boot> = Vec::new();
+    for round in 0..=rounds {
+        for (who, boots) in [(Who::Agent, &mut ours), (Who::Shell, &mut theirs)] {
+            let boot = boot::boot(scene, sim, who, scenario.runner)
+                .with_context(|| format!("boot \"{}\" by {who:?}", scenario.name))?;
+            eprintln!("{:<32} {who:?} {:.3} s, CPU {:.3} s", scenario.name, boot.seconds, boot.cpu);
+            // The first of each warms up what both use.
+            if round > 0 {
+                boots.push(boot);
+            }
+        }
+    }
+    Ok(figures::compare(scenario.name, &ours, &theirs))
+}
+
+/// The fetch phase of the fresh boots beside inflating the same archive to nowhere.
+fn inflate_ratio(scene: &Scene, tools: &Tools, report: &Value, rounds: usize) -> Result<Value> {
+    let mut seconds = Vec::new();
+    for _ in 0..rounds {
+        let text =
+            shell::read(Command::new(&tools.helper).arg(inflate::COMMAND).arg(scene.archive()))?;
+        seconds.push(text.trim().parse().context("what the inflater printed is no number")?);
+    }
+    let inflate = Spread::of(seconds);
+    let fetch = report["scenarios"][0]["ours"]["phases"]["fetch"].as_f64();
+    let fetch = fetch.context("the fresh boot has no fetch phase")?;
+    Ok(json!({ "inflate": inflate.to_json(), "fetch": fetch, "ratio": fetch / inflate.median }))
+}
+
+/// What the figures were measured on.
+fn machine() -> Value {
+    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    json!({
+        "cpus": std::thread::available_parallelism().map_or(0, usize::from),
+        "model": model.map(|(_, name)| name),
+        "kernel": fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim(),
+        "load": load.split(' ').next(),
+    })
+}
