@@ -58,6 +58,7 @@ mod report;
 mod retry;
 mod secrets;
 mod settings;
+mod soak;
 mod storm;
 mod support;
 mod systemd;

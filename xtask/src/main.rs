@@ -2,8 +2,8 @@
 //!
 //! `cargo xtask demo` shows a boot, `cargo xtask test` runs every check, `cargo xtask dist` builds the
 //! static binary with its man pages, `cargo xtask packages` a .deb and an .rpm of it, `cargo xtask roots`
-//! makes the images that container tests start from, `cargo xtask storm` boots in a storm of faults. Each
-//! says what it does, and fails loudly when something that it needs is missing.
+//! makes the images that container tests start from, `cargo xtask storm` boots in a storm of faults, and
+//! `cargo xtask soak` with signals and kills at random times. Each says what it does, and fails loudly when something that it needs is missing.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "these are commands for people")]
 
@@ -15,6 +15,7 @@ mod package;
 mod roots;
 mod shell;
 mod size;
+mod soak;
 mod storm;
 mod test;
 
@@ -30,6 +31,7 @@ The commands of this project:
   cargo xtask roots   make the Debian images that the container tests start from, once (podman, debootstrap)
   cargo xtask size    what of the binary belongs to which crate
   cargo xtask storm   boot in a storm of faults; --seeds N (300), --first S (1), --percent P (30)
+  cargo xtask soak    boot with signals and kills at random times; --boots N (500), --first S (1)
   cargo xtask bench   measure boots beside a shell script's; --rounds N (5), --only SCENARIO, --idle SECONDS (60)
   cargo xtask bench herd   many agents at once against one GARM; --agents N (500)
 ";
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     let command = std::env::args().nth(1).unwrap_or_default();
     let result = match command.as_str() {
         "demo" => demo::run(),
+        "soak" => soak::run(std::env::args().skip(2)),
         "storm" => storm::run(std::env::args().skip(2)),
         "bench" => bench::run(std::env::args().skip(2)),
         bench::sim::COMMAND => bench_sim(),

@@ -14,7 +14,7 @@ use super::{Ended, Running};
 /// A process, as `/proc` shows it to us.
 pub struct Process {
     pub pid: i32,
-    command: String,
+    pub command: String,
 }
 
 impl fmt::Debug for Process {
@@ -98,7 +98,7 @@ pub fn assert_nothing_left(sim: &Sim, ended: &Ended) {
 }
 
 /// Names that only something unfinished has: a growing tree, or a file that was to be renamed.
-fn half_written(dir: &Path) -> Vec<PathBuf> {
+pub fn half_written(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());

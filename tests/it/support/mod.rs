@@ -317,6 +317,10 @@ impl Running {
         kill(self.pid(), signal).unwrap();
     }
 
+    pub fn has_ended(&mut self) -> bool {
+        self.child.child.try_wait().unwrap().is_some()
+    }
+
     /// Kills the agent and nothing else.
     pub fn kill_alone(self) -> Ended {
         self.signal(Signal::SIGKILL);
