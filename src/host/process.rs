@@ -1,9 +1,10 @@
 //! The one place that starts programs.
 //!
 //! Owns: what a child inherits. That is nothing by accident: its environment is exactly what
-//! [`Program`] holds, its stdin is `/dev/null`, its signal dispositions are the default ones and its
-//! mask is empty (a child that inherits an ignored SIGINT can never be stopped with it), it leads a
-//! process group of its own, and it runs as [`Program::user`] with that user's groups.
+//! [`Program`] holds, its stdin is `/dev/null`, it has no descriptor beyond the usual three, its signal
+//! dispositions are the default ones and its mask is empty (a child that inherits an ignored SIGINT can
+//! never be stopped with it), it leads a process group of its own, and it runs as [`Program::user`] with
+//! that user's groups.
 //! Must not: use PR_SET_PDEATHSIG (it fires when the spawning *thread* ends, and tokio's come and go).
 
 use std::ffi::OsString;
@@ -319,6 +320,7 @@ fn before_exec(command: &mut Command, user: Option<&Account>) {
     let score = oom::for_children().map(|score| score.to_string());
     let prepare = move || {
         reset_signals()?;
+        keep_descriptors();
         if let Some(score) = &score {
             // Best effort: a runner that is spared, too, is no reason not to start it.
             let _ = set_oom_score(score.as_bytes());
@@ -333,6 +335,15 @@ fn before_exec(command: &mut Command, user: Option<&Account>) {
     // SAFETY: the closure allocates nothing and calls only async-signal-safe functions (sigaction,
     // sigprocmask, open, write, close, setgroups, setgid, setuid), as is required between fork and exec.
     unsafe { command.pre_exec(prepare) };
+}
+
+/// The program gets its three descriptors and none that somebody has left open above us. Linux before
+/// 5.11 does not know the call; there it gets what was left open.
+#[expect(unsafe_code, reason = "there is no wrapper of close_range")]
+fn keep_descriptors() {
+    use nix::libc::{CLOSE_RANGE_CLOEXEC, SYS_close_range, syscall};
+    // SAFETY: nothing is closed here: the kernel closes them when the program is executed.
+    unsafe { syscall(SYS_close_range, 3, u32::MAX, CLOSE_RANGE_CLOEXEC) };
 }
 
 /// Between fork and exec: allocates nothing.

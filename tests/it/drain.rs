@@ -409,3 +409,56 @@ fn a_job_goes_on_while_garm_does_not_answer_idle() {
     assert!(run.notes.contains(&"job ended Succeeded".to_owned()), "{run:?}");
     assert_nothing_left(&sim, &ended);
 }
+
+/// In a terminal of its own; what is written to its stdin is typed there.
+fn at_a_terminal(boot: &Boot) -> std::process::Command {
+    let inner = boot.command();
+    let mut terminal = std::process::Command::new("script");
+    // A program of its own for every word: nothing is quoted by hand.
+    let words = "exec \"$PROGRAM\" $ARGUMENTS";
+    let args: Vec<_> = inner.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    terminal.args(["--quiet", "--flush", "--return", "--command", words, "/dev/null"]).env_clear();
+    for (name, value) in inner.get_envs() {
+        terminal.env(name, value.unwrap_or_default());
+    }
+    terminal.env("PROGRAM", inner.get_program()).env("ARGUMENTS", args.join(" "));
+    terminal.env("SHELL", "/bin/sh").stdin(std::process::Stdio::piped());
+    terminal.stdout(std::process::Stdio::null());
+    terminal
+}
+
+#[test]
+fn ctrl_c_at_a_terminal_drains_and_once_more_stops() {
+    use std::io::Write as _;
+    for (twice, code, result) in [(false, 0, "Succeeded"), (true, 34, "Canceled")] {
+        for init in [false, true] {
+            let length = if twice { FOR_EVER } else { Duration::from_secs(2) };
+            let (sim, instance) = sim(RunnerScript::one_job(Duration::from_millis(300), length));
+            let boot = Boot::of(&instance).who(Who::Root);
+            let boot = if init { boot.arg("--init") } else { boot };
+            let mut terminal = at_a_terminal(&boot).spawn().unwrap();
+            let mut keyboard = terminal.stdin.take().unwrap();
+            let home = boot.home();
+            let notes = || runner_runs(&home).first().map_or(vec![], |run| run.notes.clone());
+            crate::support::wait_until("the job has started", || {
+                notes().contains(&"job started".to_owned())
+            });
+            let mut ctrl_c =
+                || keyboard.write_all(b"\x03").and_then(|()| keyboard.flush()).unwrap();
+            ctrl_c();
+            if twice {
+                // Two at once would be one.
+                std::thread::sleep(Duration::from_millis(500));
+                ctrl_c();
+            }
+            let status = terminal.wait().unwrap();
+            assert_eq!(
+                status.code(),
+                Some(code),
+                "twice={twice} init={init}\n{}",
+                sim.calls_table()
+            );
+            assert!(notes().contains(&format!("job ended {result}")), "{:?}", notes());
+        }
+    }
+}

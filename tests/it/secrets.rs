@@ -332,3 +332,43 @@ fn a_token_file_stays_the_only_place_of_the_token() {
     assert_masked(&sim, &instance, &ended);
     secrets.assert_absent(files(&ended.dir.path().join("work/run")));
 }
+
+#[test]
+fn an_idle_agent_leaves_no_token_on_the_disk() {
+    for (who, spec) in
+        [(Who::Plain, InstanceSpec::with_token()), (Who::Root, InstanceSpec::default())]
+    {
+        let sim = Sim::start(SimOptions {
+            archive: ArchiveSpec::scripted(RunnerScript::new()),
+            ..SimOptions::default()
+        });
+        let instance = sim.create(spec);
+        let running = Boot::of(&instance).who(who).spawn();
+        let work = running.home().with_file_name("");
+        crate::support::after::wait_for_status(&running, &sim, "idle");
+        let tokens = [instance.token(), instance.registration_token()];
+        let holds = || {
+            let kept = ["state", "run"].map(|name| files(&work.join(name))).concat();
+            let is_token = |bytes: &[u8]| {
+                let text = String::from_utf8_lossy(bytes);
+                tokens.iter().any(|token| !token.is_empty() && text.contains(token.as_str()))
+            };
+            kept.iter().any(|(_, bytes)| is_token(bytes))
+        };
+        crate::support::wait_until("no file of ours holds a token", || !holds());
+        running.signal(nix::sys::signal::Signal::SIGTERM);
+        assert_eq!(running.wait(crate::support::LONG).code, 0);
+    }
+}
+
+#[test]
+fn the_runner_gets_no_descriptor_but_the_three_of_every_program() {
+    let sim = crate::support::scripted(RunnerScript::new());
+    let instance = sim.create(InstanceSpec::default());
+    let secret: std::os::fd::OwnedFd = tempfile::tempfile().unwrap().into();
+    // Whoever started us has left a file open.
+    let boot = Boot::of(&instance).arg("--command").arg("/bin/ls /proc/self/fd");
+    let ended = boot.spawn_with_fds(&[&secret]).wait(LONG);
+    // 3 is the folder that ls reads.
+    assert!(ended.stdout.ends_with("0\n1\n2\n3\n"), "{}", Scene(&sim, &ended));
+}
