@@ -32,6 +32,8 @@ pub(super) fn rows() -> Vec<Row> {
         Row { script: |s| s.job(SECOND), ..row(Busy, "GARM deletes the instance by force, and the provider shuts it down", "the job is finished as far as the platform waits for us", delete_and_shut_down) },
         Row { script: |s| s.job(SECOND), ..row(Busy, "GARM forgets the instance, or loses its database", "nothing is noticed, and nothing done: the job is finished", delete) },
         Row { script: |s| s.job(SECOND), ..row(Busy, "GARM goes down and stays down", "the job is finished", |s| s.sim.garm_down()) },
+        Row { script: |s| s.job_after(SECOND).job(SECOND), ..row(Idle, "GARM forgets the instance, or loses its database, and the forge still has a job for it", "nothing is noticed: the job is run", delete) },
+        Row { settings: &["--orphan-limit", "2s"], ..row(Idle, "GARM goes down and stays down", "drained: nobody is left to answer to", |s| s.sim.garm_down()) },
         Row {
             script: |s| s.stderr(DELETED).signal_exit_code(1),
             ..row(Idle, "the runner is removed at the forge: the Listener says so, and ends with code 1", "it is not started again", |s| {
