@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use garm_sim::archive::runner_starts;
@@ -80,7 +81,7 @@ fn killed_and_booted_again(
     spec: InstanceSpec,
     who: Who,
     after: Duration,
-) -> (Sim, Instance, Ended) {
+) -> (Sim, Instance, Ended, bool) {
     let sim = sim(slow_config());
     let bytes = u64::try_from(sim.archive_bytes().len()).unwrap();
     let bytes_per_sec = bytes * 1000 / u64::try_from(SLOWLY.as_millis()).unwrap();
@@ -92,8 +93,18 @@ fn killed_and_booted_again(
     running.signal(Signal::SIGKILL);
     let killed = running.wait(LONG);
     assert_eq!(killed.code, 137, "{}", killed.stderr);
+    let served = sim.calls().iter().any(|call| call.endpoint == Endpoint::RegistrationToken);
+    let kept =
+        files_below(killed.dir.path()).iter().any(|name| name.contains("registration-token"));
+    let unseen = served && !kept && !killed.home().join(".runner").exists();
     let ended = killed.again(&instance).who(who).run();
-    (sim, instance, ended)
+    (sim, instance, ended, unseen)
+}
+
+/// Between GARM's answer and the file that keeps it there is a moment in which a kill loses the token: GARM
+/// gives it once. Then the next boot cannot do better than to say so.
+fn is_lost_in_the_moment(unseen: bool, ended: &Ended) -> bool {
+    unseen && ended.code == 12 && ended.stderr.contains("the token was handed out already")
 }
 
 fn check(at: &str, ended: &Ended, sim: &Sim, instance: &Instance) {
@@ -115,15 +126,21 @@ fn crash_everywhere(spec: &InstanceSpec, longest: Duration) {
         .filter(|who| *who == Who::Plain || is_root())
         .map(|who| (who, undisturbed(spec.clone(), who)))
         .collect();
+    let lost = AtomicU32::new(0);
     std::thread::scope(|scope| {
         for lane in 0..4 {
-            let whole = &whole;
+            let (whole, lost) = (&whole, &lost);
             scope.spawn(move || {
                 for seed in (0..POINTS).filter(|seed| seed % 4 == lane) {
                     let longest = u64::try_from(longest.as_millis()).unwrap();
                     let after = Duration::from_millis(100 + drawn(seed + 1) % longest);
                     let (who, wanted) = &whole[usize::try_from(seed / 4).unwrap() % whole.len()];
-                    let (sim, instance, ended) = killed_and_booted_again(spec.clone(), *who, after);
+                    let (sim, instance, ended, unseen) =
+                        killed_and_booted_again(spec.clone(), *who, after);
+                    if is_lost_in_the_moment(unseen, &ended) {
+                        lost.fetch_add(1, Relaxed);
+                        continue;
+                    }
                     let at = format!("seed {seed}, killed after {after:?}, {who:?}");
                     check(&at, &ended, &sim, &instance);
                     let found = tree(&ended.home());
@@ -138,6 +155,9 @@ fn crash_everywhere(spec: &InstanceSpec, longest: Duration) {
             });
         }
     });
+    // The moment is short: of so many points hardly one falls into it.
+    let lost = lost.into_inner();
+    assert!(lost <= 2, "{lost} of {POINTS} kills lost the token");
 }
 
 #[test]
