@@ -25,6 +25,7 @@ mod deregister;
 mod discover;
 mod docker;
 mod fetch;
+mod finish;
 mod kept;
 mod leftovers;
 mod live;
@@ -43,7 +44,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use adopt::Adoptee;
 use deregister::Registered;
@@ -67,9 +68,7 @@ use crate::tools::{blocking, dependencies};
 
 /// Less memory than this has never run a job; it is said, because the kernel's killer does not say it.
 const LITTLE_MEMORY: u64 = 512 << 20;
-/// How long `failed` is tried after a stop: the platform will not wait for ever.
-const LAST_WORD_WHEN_STOPPED: Duration = Duration::from_secs(8);
-/// The least that `failed` is tried when the deadline has passed already.
+/// The least that the last word is tried when the deadline has passed already.
 const LAST_WORD: Duration = Duration::from_secs(5);
 
 /// Boots one runner, and leads it as far as `goal` says. `on_phase` hears of each phase as it begins; what
@@ -344,88 +343,6 @@ impl Boot {
             end = self.lead(runner) => Err(end),
         };
         up.map_err(Error::Ended)
-    }
-
-    async fn finish(&self, outcome: Result<Outcome, Error>) -> Exit {
-        let stopped = self.signals.count() > 0;
-        let last = self.phase.get();
-        self.timeline.borrow_mut().end(last);
-        self.timeline.borrow_mut().begin(Phase::Finish);
-        let (exit, over) = match outcome {
-            Ok(Outcome::Installed) => {
-                self.note(|life| life.end(Exit::Done, None, "the runner is installed"));
-                (Exit::Done, false)
-            }
-            Ok(Outcome::Ended(end)) => {
-                self.note_end(&end);
-                let exit = end.exit();
-                let reason = (exit != Exit::Done).then(|| exit.reason());
-                self.note(|life| life.end(exit, reason, &end.summary()));
-                (exit, true)
-            }
-            Err(error) => {
-                let error = self.cause(error);
-                let message = told::failure(&error, last, self.garm.skew());
-                error!("{message}");
-                self.note(|life| life.end(error.exit(), Some(error.reason()), &message));
-                told::on_console(&message);
-                let runner = self.runner.take();
-                if let Some(runner) = &runner {
-                    runner.drain(Why::BootFailed);
-                }
-                let heard = self.say_failed(&message, stopped).await;
-                if let Some(runner) = &runner {
-                    self.note_end(&*self.lead(runner).await);
-                }
-                (error.exit(), heard)
-            }
-        };
-        // What is kept, and the registration itself, is for another start of this instance: the one that
-        // follows an installation, or the next one if GARM could not be told of a failure.
-        if over {
-            self.deregister().await;
-            self.kept().forget();
-        }
-        self.timeline.borrow_mut().end(Phase::Finish);
-        if let Err(error) = self.state.write_timeline(&self.timeline.borrow()) {
-            warn!("failed to {error}");
-        }
-        exit
-    }
-
-    /// What an error comes down to: a phase that was told to stop has failed for that reason alone.
-    fn cause(&self, error: Error) -> Error {
-        let halted = self.garm.patience().cancel.is_cancelled();
-        match error {
-            Error::Ended(_) | Error::Panic(_) | Error::Superseded => error,
-            _ if halted && self.signals.count() > 0 => Error::Stopped,
-            _ if halted => Error::Superseded,
-            error => error,
-        }
-    }
-
-    /// Whether GARM has heard it.
-    async fn say_failed(&self, message: &str, stopped: bool) -> bool {
-        let now = Instant::now();
-        let deadline = if stopped {
-            now + LAST_WORD_WHEN_STOPPED
-        } else {
-            self.garm.patience().deadline.max(now + LAST_WORD)
-        };
-        let patience = Patience { deadline, cancel: CancellationToken::new() };
-        let hurry = self.signals.more_than(self.signals.count().max(u32::from(stopped)));
-        tokio::select! {
-            delivered = self.reporter.failed(message, patience) => {
-                if let Err(error) = &delivered {
-                    warn!("GARM could not be told of the failure: {error}");
-                }
-                delivered.is_ok()
-            }
-            _ = hurry => {
-                warn!("asked again to leave: GARM was not told of the failure");
-                false
-            }
-        }
     }
 
     /// Notes in `state.json` what has changed. A file that cannot be written costs nobody the runner.
