@@ -16,7 +16,7 @@ use garm_sim::{
 use crate::support::after::{
     Scene, assert_nothing_left, statuses, wait, wait_for_note, wait_for_start, wait_for_status,
 };
-use crate::support::{Boot, Ended, FOR_EVER, LONG, Running};
+use crate::support::{Boot, Ended, FOR_EVER, LONG, Running, garm_calls};
 
 /// So many boots at once: they mostly wait.
 const AT_ONCE: usize = 6;
@@ -65,7 +65,9 @@ impl State {
     fn wait(self, running: &Running, sim: &Sim) {
         match self {
             Self::Fetching => wait(running, sim, "the download has begun", || {
-                sim.calls().iter().any(|call| call.endpoint == Endpoint::Download)
+                // And all that goes beside it is done: two statuses, the metadata, three JIT files.
+                let answered = garm_calls(sim).iter().filter(|call| call.status.is_some()).count();
+                answered == 6 && sim.calls().iter().any(|call| call.endpoint == Endpoint::Download)
             }),
             Self::Registering => wait_for_start(running, sim, "configure"),
             Self::Starting => wait_for_start(running, sim, "run"),
