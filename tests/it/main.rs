@@ -47,6 +47,7 @@ mod matrix;
 mod memory;
 mod network;
 mod orphan;
+mod output;
 mod packages;
 mod pid1;
 mod quiet;

@@ -2,8 +2,9 @@
 //!
 //! `cargo xtask demo` shows a boot, `cargo xtask test` runs every check, `cargo xtask dist` builds the
 //! static binary with its man pages, `cargo xtask packages` a .deb and an .rpm of it, `cargo xtask roots`
-//! makes the images that container tests start from, `cargo xtask storm` boots in a storm of faults, and
-//! `cargo xtask soak` with signals and kills at random times. Each says what it does, and fails loudly when something that it needs is missing.
+//! makes the images that container tests start from, `cargo xtask storm` boots in a storm of faults,
+//! `cargo xtask soak` with signals and kills at random times, `cargo xtask bench` beside a shell script.
+//! Each says what it does, and fails loudly when something that it needs is missing.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "these are commands for people")]
 
