@@ -2,8 +2,8 @@
 //!
 //! A thread of its own writes them, fed by a queue of at most [`QUEUE`] bytes. When the reader behind
 //! the sink is slow or gone, lines are dropped and counted, and a line says how many; the runner never
-//! waits for it. A flood is cut before it comes to the queue (`flood`). Must not: write through `std::io::stdout`, the lock of which a log line may want
-//! while this thread stands in a full pipe.
+//! waits for it. A flood is cut before it comes to the queue (`flood`). Must not: write through
+//! `std::io::stdout`, the lock of which a log line may want while this thread stands in a full pipe.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -4,8 +4,12 @@
 //! a [`Supervisor`], which sends it orders, and reads the [`State`] that it publishes; nobody else
 //! signals the process, and there is no lock around it. What has happened so far is in its `record`,
 //! which rests on three small state machines without any I/O: `progress` (what the runner says that it is
-//! doing), `leave` (how far we have gone in making it leave) and `limits` (how long it may go on). The actor waits for the next input (a chunk of output, the
-//! end of the process, an order, the clock), asks them what follows, and does it.
+//! doing), `leave` (how far we have gone in making it leave) and `limits` (how long it may go on). The
+//! actor waits for the next input (a chunk of output, the end of the process, an order, the clock), asks
+//! them what follows, and does it.
+//!
+//! The process need not be our own child (`process`): where a service manager keeps its pipes and a handle,
+//! an agent takes over the runner of one that has crashed, with what that one has noted (`memory`).
 //!
 //! A runner may be started several times in one life: after an update of itself, and, as long as no
 //! job was seen, after an end that it calls retryable (`ends.rs`). An order to leave ends that, too.
