@@ -11,7 +11,7 @@ fn account() -> Account {
         uid: 1001,
         gid: 1001,
         groups: vec![1001],
-        home: Some(PathBuf::from("/home/runner")),
+        home: Some(PathBuf::from("/srv/ci")),
         shell: PathBuf::from("/bin/bash"),
     }
 }
@@ -73,7 +73,7 @@ fn of_our_own_environment_only_listed_names_come_through() {
             "https_proxy",
         ]
     );
-    assert_eq!(value(&env, "HOME"), Some("/home/runner"));
+    assert_eq!(value(&env, "HOME"), Some("/srv/ci"));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_later_source_wins() {
     assert_eq!(value(&env, "PATH"), Some("/dot/path"));
     assert_eq!(value(&env, "LANG"), Some("extra"));
     assert_eq!(value(&env, "JAVA_HOME"), Some("/opt/java"));
-    assert_eq!(value(&env, "HOME"), Some("/home/runner"));
+    assert_eq!(value(&env, "HOME"), Some("/srv/ci"));
     assert_eq!(value(&built(&ours, etc, Some(" \n"), &[]), "PATH"), Some("/ours"));
     assert_eq!(value(&built(&[], etc, None, &[]), "PATH"), Some("/etc"));
 }

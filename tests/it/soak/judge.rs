@@ -3,7 +3,7 @@
 use garm_sim::archive::runner_runs;
 
 use super::{Event, Trial};
-use crate::support::after::half_written;
+use crate::support::after::{half_written, terminal_statuses};
 use crate::support::read;
 use crate::support::traces::processes_of;
 
@@ -11,7 +11,7 @@ use crate::support::traces::processes_of;
 pub(super) fn judge(trial: &Trial) -> Result<i32, String> {
     let mut wrong = Vec::new();
     wrong.extend(exit_code(trial));
-    wrong.extend(terminal_statuses(trial));
+    wrong.extend(terminal_statuses(&trial.instance));
     wrong.extend(state_file(trial));
     wrong.extend(starts(trial));
     wrong.extend(traces(trial));
@@ -45,17 +45,6 @@ fn exit_code(trial: &Trial) -> Option<String> {
         _ => false,
     };
     (!allowed).then(|| format!("exit code {} for that plan", trial.ended.code))
-}
-
-fn terminal_statuses(trial: &Trial) -> Option<String> {
-    let terminal: Vec<String> = trial
-        .instance
-        .messages()
-        .into_iter()
-        .filter(|row| row.accepted)
-        .filter_map(|row| row.status.filter(|status| status == "idle" || status == "failed"))
-        .collect();
-    (terminal.len() > 1).then(|| format!("GARM took {}", terminal.join(" and ")))
 }
 
 /// `state.json` tells the same end as the exit code; a second start leaves the first one's alone.

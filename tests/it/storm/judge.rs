@@ -6,6 +6,7 @@ use garm_sim::archive::runner_runs;
 use garm_sim::{Call, Endpoint, Host};
 
 use super::{DEADLINE, Trial};
+use crate::support::after::terminal_statuses;
 use crate::support::traces::{files_below, processes_of};
 
 /// `failed` is tried so long after the deadline (the boot's last word), and the program may take a moment to leave.
@@ -22,7 +23,7 @@ pub(super) fn judge(trial: &Trial) -> Result<&'static str, String> {
         wrong.push(why);
         "broken"
     });
-    wrong.extend(terminal_statuses(trial));
+    wrong.extend(terminal_statuses(&trial.instance));
     wrong.extend(number_of_statuses(trial));
     wrong.extend(time(trial));
     wrong.extend(starts(trial));
@@ -120,17 +121,6 @@ fn truth(trial: &Trial, message: &str) -> Result<&'static str, String> {
         return Err(format!("exit {} with the reason of {exit}", trial.ended.code));
     }
     if holds { Ok(kind) } else { Err(format!("a reason that is not true: {message}")) }
-}
-
-fn terminal_statuses(trial: &Trial) -> Option<String> {
-    let terminal: Vec<String> = trial
-        .instance
-        .messages()
-        .into_iter()
-        .filter(|row| row.accepted)
-        .filter_map(|row| row.status.filter(|status| status == "idle" || status == "failed"))
-        .collect();
-    (terminal.len() > 1).then(|| format!("GARM took {}", terminal.join(" and ")))
 }
 
 /// What the boot knows to have arrived is limited by itself; what arrived unknown to it is not, and

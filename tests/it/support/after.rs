@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use garm_sim::archive::{runner_runs, runner_starts};
-use garm_sim::{Call, Endpoint, Sim};
+use garm_sim::{Call, Endpoint, Instance, Sim};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -113,6 +113,17 @@ pub fn half_written(dir: &Path) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// What is wrong if GARM has taken more than one `idle` or `failed`.
+pub fn terminal_statuses(instance: &Instance) -> Option<String> {
+    let terminal: Vec<String> = instance
+        .messages()
+        .into_iter()
+        .filter(|row| row.accepted)
+        .filter_map(|row| row.status.filter(|status| status == "idle" || status == "failed"))
+        .collect();
+    (terminal.len() > 1).then(|| format!("GARM took {}", terminal.join(" and ")))
 }
 
 /// The registration files that are in the home.
