@@ -126,8 +126,11 @@ impl Boot {
                     let file = self.garm.credential(name).await;
                     file.map_err(|source| told::garm("the JIT files", source))
                 };
-                let (runner, credentials) = (file("runner").await?, file("credentials").await?);
-                let rsa_params = file("credentials_rsaparams").await?;
+                // In two rows: so many connections are open since `discover`.
+                let others = async {
+                    Ok((file("credentials").await?, file("credentials_rsaparams").await?))
+                };
+                let (runner, (credentials, rsa_params)) = tokio::try_join!(file("runner"), others)?;
                 Ok(Fetched::Jit(JitFiles::check(runner, credentials, rsa_params)?))
             }
             Papers::Token(registration) => self.registration_token(registration).await,
