@@ -1,4 +1,4 @@
-//! The static release binary.
+//! The static release binary, and what of it belongs to which crate.
 //!
 //! For musl where its standard library is at hand, which is what is released; else for glibc with
 //! everything linked in, which is what can be tested everywhere.
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{man, shell};
+use crate::{man, shell, size};
 
 /// The largest that the binary may be.
 const LIMIT: u64 = 5_000_000;
@@ -22,15 +22,17 @@ pub(crate) fn run() -> Result<PathBuf> {
     let binary = dist.join("garm-bootstrap");
     // A running copy must not keep the new one from its place.
     let _ = fs::remove_file(&binary);
-    let made = made()?;
-    fs::copy(&made, &binary).with_context(|| format!("copy {}", made.display()))?;
+    let made = target_dir()?.join(target()?).join("release/garm-bootstrap");
+    let with_symbols = fs::read(&made).with_context(|| format!("read {}", made.display()))?;
+    shell::run(Command::new("strip").args(["--strip-all", "-o"]).args([&binary, &made]))?;
+    print!("{}", size::table(&with_symbols)?);
     check(&binary)?;
     man::write(&dist)?;
     Ok(binary)
 }
 
-/// The command that builds it; what is added to it goes to the compiler.
-pub(crate) fn build() -> Result<Command> {
+/// The command that builds it, with its symbols.
+fn build() -> Result<Command> {
     let target = target()?;
     let mut build = shell::cargo();
     build.args(["rustc", "--release", "--locked", "--package", "garm-bootstrap", "--bin"]);
@@ -38,17 +40,12 @@ pub(crate) fn build() -> Result<Command> {
     let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
     // With an explicit --target this does not reach proc macros and build scripts, which cannot be static.
     build.env(flags, "-C target-feature=+crt-static -C relocation-model=static");
-    build.arg("--");
+    build.args(["--", "-C", "strip=none"]);
     if links_with_lld(&target) {
         // Functions that came out the same are kept once, and so are strings that end alike.
         build.args(["-C", "link-arg=-Wl,--icf=all", "-C", "link-arg=-Wl,-O2"]);
     }
     Ok(build)
-}
-
-/// Where [`build`] puts it.
-pub(crate) fn made() -> Result<PathBuf> {
-    Ok(target_dir()?.join(target()?).join("release/garm-bootstrap"))
 }
 
 /// rustc's own linker is the default there; elsewhere it is the system's, which may not know the flag.
