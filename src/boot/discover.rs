@@ -30,8 +30,10 @@ impl Boot {
             os::forge_arch()
         );
         // Asked beside the first word, over a connection that will be needed anyway.
+        let first_word = self.reporter.first_contact(&message);
         let early = async { Ok(self.garm.runner_metadata_once().await) };
-        let ((), early) = tokio::try_join!(self.reporter.first_contact(&message), early)?;
+        let ((), early) =
+            tokio::try_join!(self.step("first word", first_word), self.step("metadata", early))?;
         // Only a good answer counts: before the first word GARM may not have known this instance.
         let mut metadata = match early {
             Ok(metadata) => Ok(metadata),

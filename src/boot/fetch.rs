@@ -48,16 +48,17 @@ impl Boot {
         let patience = self.garm.patience();
         let halt = patience.cancel.child_token();
         let while_useful = Patience { cancel: halt.clone(), ..patience.clone() };
-        let papers = async {
+        let papers = self.step("papers", async {
             let papers = self.fetch_papers(papers).await;
             // Without papers the runner is of no use, and its download need not be waited for.
             if papers.is_err() {
                 halt.cancel();
             }
             papers
-        };
-        let runner = self.fetch_runner(&candidates, &while_useful);
+        });
+        let runner = self.step("runner", self.fetch_runner(&candidates, &while_useful));
         let system = authorities::add_to_system(&self.config, &trust, &patience.cancel);
+        let system = self.step("authorities", system);
         let (papers, system_knows) = match self.goal {
             Goal::Run => {
                 let (runner, papers, system_knows) = tokio::join!(runner, papers, system);
