@@ -16,10 +16,10 @@ const SYMTAB: u64 = 2;
 
 /// Prints the table.
 pub(crate) fn run() -> Result<()> {
-    let mut build = dist::build()?;
+    let mut build = dist::build(dist::PROGRAM)?;
     build.args(["-C", "strip=none"]);
     shell::run(&mut build)?;
-    let elf = fs::read(dist::made()?)?;
+    let elf = fs::read(dist::made(dist::PROGRAM)?)?;
     let sizes = by_crate(&elf).context("the binary's symbols cannot be read")?;
     ensure!(!sizes.is_empty(), "the binary has no symbols");
     let total: u64 = sizes.values().sum();
