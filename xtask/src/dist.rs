@@ -11,18 +11,20 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{man, shell, size};
 
+/// The package that is shipped, and its program.
+pub(crate) const PROGRAM: &str = "garm-bootstrap";
 /// The largest that the binary may be.
 const LIMIT: u64 = 5_000_000;
 
 /// Builds and checks the binary; its path.
 pub(crate) fn run() -> Result<PathBuf> {
-    shell::run(&mut build()?)?;
+    shell::run(&mut build(PROGRAM)?)?;
     let dist = target_dir()?.join("dist");
     fs::create_dir_all(&dist)?;
     let binary = dist.join("garm-bootstrap");
     // A running copy must not keep the new one from its place.
     let _ = fs::remove_file(&binary);
-    let made = target_dir()?.join(target()?).join("release/garm-bootstrap");
+    let made = made(PROGRAM)?;
     let with_symbols = fs::read(&made).with_context(|| format!("read {}", made.display()))?;
     shell::run(Command::new("strip").args(["--strip-all", "-o"]).args([&binary, &made]))?;
     print!("{}", size::table(&with_symbols)?);
@@ -31,12 +33,13 @@ pub(crate) fn run() -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// The command that builds it, with its symbols.
-fn build() -> Result<Command> {
+/// The command that builds the program of a package, of the same name, as the shipped one is built, with its
+/// symbols.
+pub(crate) fn build(program: &str) -> Result<Command> {
     let target = target()?;
     let mut build = shell::cargo();
-    build.args(["rustc", "--release", "--locked", "--package", "garm-bootstrap", "--bin"]);
-    build.args(["garm-bootstrap", "--target", &target]);
+    build.args(["rustc", "--release", "--locked", "--package", program, "--bin", program]);
+    build.args(["--target", &target]);
     let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
     // With an explicit --target this does not reach proc macros and build scripts, which cannot be static.
     build.env(flags, "-C target-feature=+crt-static -C relocation-model=static");
@@ -46,6 +49,11 @@ fn build() -> Result<Command> {
         build.args(["-C", "link-arg=-Wl,--icf=all", "-C", "link-arg=-Wl,-O2"]);
     }
     Ok(build)
+}
+
+/// Where [`build`] puts it.
+pub(crate) fn made(program: &str) -> Result<PathBuf> {
+    Ok(target_dir()?.join(target()?).join("release").join(program))
 }
 
 /// rustc's own linker is the default there; elsewhere it is the system's, which may not know the flag.
@@ -78,7 +86,7 @@ fn has_interpreter(elf: &[u8]) -> bool {
 }
 
 /// The musl target of this machine where rustc has its library, else the glibc one.
-fn target() -> Result<String> {
+pub(crate) fn target() -> Result<String> {
     let host = shell::read(Command::new("rustc").args(["--print", "host-tuple"]))?;
     let host = host.trim();
     let musl = host.replace("-gnu", "-musl");
