@@ -1,4 +1,4 @@
-//! The static release binary.
+//! The static release binary, and what of it belongs to which crate.
 //!
 //! For musl where its standard library is at hand, which is what is released; else for glibc with
 //! everything linked in, which is what can be tested everywhere.
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{man, shell};
+use crate::{man, shell, size};
 
 /// The package that is shipped, and its program.
 pub(crate) const PROGRAM: &str = "garm-bootstrap";
@@ -25,14 +25,16 @@ pub(crate) fn run() -> Result<PathBuf> {
     // A running copy must not keep the new one from its place.
     let _ = fs::remove_file(&binary);
     let made = made(PROGRAM)?;
-    fs::copy(&made, &binary).with_context(|| format!("copy {}", made.display()))?;
+    let with_symbols = fs::read(&made).with_context(|| format!("read {}", made.display()))?;
+    shell::run(Command::new("strip").args(["--strip-all", "-o"]).args([&binary, &made]))?;
+    print!("{}", size::table(&with_symbols)?);
     check(&binary)?;
     man::write(&dist)?;
     Ok(binary)
 }
 
-/// The command that builds the program of a package, of the same name, as the shipped one is built; what is
-/// added to it goes to the compiler.
+/// The command that builds the program of a package, of the same name, as the shipped one is built, with its
+/// symbols.
 pub(crate) fn build(program: &str) -> Result<Command> {
     let target = target()?;
     let mut build = shell::cargo();
@@ -41,7 +43,7 @@ pub(crate) fn build(program: &str) -> Result<Command> {
     let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
     // With an explicit --target this does not reach proc macros and build scripts, which cannot be static.
     build.env(flags, "-C target-feature=+crt-static -C relocation-model=static");
-    build.arg("--");
+    build.args(["--", "-C", "strip=none"]);
     if links_with_lld(&target) {
         // Functions that came out the same are kept once, and so are strings that end alike.
         build.args(["-C", "link-arg=-Wl,--icf=all", "-C", "link-arg=-Wl,-O2"]);

@@ -57,10 +57,8 @@ fn compiler() -> Result<String> {
 
 /// The instructions of every workload.
 fn count() -> Result<BTreeMap<String, u64>> {
-    let mut build = dist::build(PROGRAM)?;
     // callgrind finds the function by its name.
-    build.args(["-C", "strip=none"]);
-    shell::run(&mut build)?;
+    shell::run(&mut dist::build(PROGRAM)?)?;
     let program = dist::made(PROGRAM)?;
     let folder = dist::target_dir()?.join("instructions");
     fs::create_dir_all(&folder)?;

@@ -29,10 +29,10 @@ The commands of this project:
 
   cargo xtask demo    build, start a simulated GARM, boot a runner, run one job, show what GARM saw
   cargo xtask test    format, lints, all tests, documentation; as root it installs what it needs
-  cargo xtask dist    build the static release binary and check it, with man pages and completions
+  cargo xtask dist    build the static release binary, say what of it belongs to which crate, check it;
+                      with man pages and completions
   cargo xtask packages   the same, and a .deb and an .rpm of it
   cargo xtask roots   make the Debian images that the container tests start from, once (podman, debootstrap)
-  cargo xtask size    what of the binary belongs to which crate
   cargo xtask storm   boot in a storm of faults; --seeds N (300), --first S (1), --percent P (30)
   cargo xtask soak    boot with signals and kills at random times; --boots N (500), --first S (1)
   cargo xtask bench   measure boots beside a shell script's; --rounds N (5), --only SCENARIO, --idle SECONDS (60)
@@ -51,7 +51,6 @@ fn main() -> ExitCode {
         bench::sim::COMMAND => bench_sim(),
         bench::inflate::COMMAND => bench::inflate::run(&path(2)),
         "instructions" => instructions::run(std::env::args().skip(2)),
-        "size" => size::run(),
         "test" => test::run(),
         "roots" => roots::run(),
         "dist" => dist::run().map(|_| ()),

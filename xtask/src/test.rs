@@ -7,7 +7,8 @@ use anyhow::{Result, bail};
 use crate::{demo, instructions, package, roots, shell};
 
 /// Programs that the tests use, and the Debian packages that bring them.
-const NEEDED: [(&str, &str); 15] = [
+const NEEDED: [(&str, &str); 16] = [
+    ("strip", "binutils"),
     ("unshare", "util-linux"),
     ("tar", "tar"),
     ("gcc", "gcc"),
