@@ -78,8 +78,9 @@ pub fn redact(text: &str) -> Cow<'_, str> {
     text
 }
 
+/// All of it, where that would end within a character.
 fn beginning(secret: &str) -> &str {
-    &secret[..secret.floor_char_boundary(MASKED_FROM)]
+    secret.get(..MASKED_FROM).unwrap_or(secret)
 }
 
 /// `text`, whose end was cut off, without the beginning of a secret that may stand there:
