@@ -3,7 +3,6 @@
 //! The manager here is this test: it receives the descriptors over a real notify socket, kills the agent,
 //! and starts another one with them, as systemd does (tests/it/systemd.rs has the real one).
 
-use std::collections::BTreeMap;
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
@@ -30,7 +29,8 @@ struct Manager(Arc<Mutex<Kept>>);
 #[derive(Default)]
 struct Kept {
     socket: PathBuf,
-    fds: BTreeMap<String, OwnedFd>,
+    /// As systemd keeps them: the newest first, and several under one name.
+    fds: Vec<(String, OwnedFd)>,
     said: Vec<String>,
     dir: Option<tempfile::TempDir>,
 }
@@ -71,11 +71,11 @@ impl Manager {
         for right in rights {
             if let ControlMessageOwned::ScmRights(fds) = right {
                 let fd = unsafe_own(fds[0]);
-                kept.fds.insert(name.clone().unwrap(), fd);
+                kept.fds.insert(0, (name.clone().unwrap(), fd));
             }
         }
         if said.starts_with("FDSTOREREMOVE=1") {
-            kept.fds.remove(&name.unwrap());
+            kept.fds.retain(|(known, _)| Some(known) != name.as_ref());
         }
         kept.said.push(said);
         true
@@ -95,10 +95,10 @@ impl Manager {
         let boot = boot.env("NOTIFY_SOCKET", kept.socket.to_str().unwrap());
         // A shell says its process id, which stays the program's; and keeps what it has inherited.
         let through = ["sh", "-c", "LISTEN_PID=$$ exec \"$@\"", "sh"];
-        let names: Vec<&str> = kept.fds.keys().map(String::as_str).collect();
+        let names: Vec<&str> = kept.fds.iter().map(|(name, _)| name.as_str()).collect();
         let boot = boot.through(&through).env("LISTEN_FDS", &names.len().to_string());
         let boot = boot.env("LISTEN_FDNAMES", &names.join(":"));
-        let fds: Vec<&OwnedFd> = kept.fds.values().collect();
+        let fds: Vec<&OwnedFd> = kept.fds.iter().map(|(_, fd)| fd).collect();
         boot.spawn_with_fds(&fds)
     }
 }
@@ -157,6 +157,21 @@ fn a_job_does_not_notice_that_its_agent_crashes_and_comes_back() {
     let ended = again.wait(LONG);
     assert_job_done(&sim, &ended, &manager);
     assert!(manager.said("READY=1"));
+}
+
+#[test]
+fn the_runner_that_was_started_last_is_the_one_that_is_taken_over() {
+    let script = RunnerScript::one_job(SECOND / 5, SECOND * 3).exit_codes("2,2,0");
+    let (sim, instance, manager, running) = started(script);
+    wait(&running, &sim, "the job is noted", || manager.said("STATUS=running the job build"));
+    let again = crash(&manager, running, &instance);
+    wait(&again, &sim, "it is taken over", || again.stderr().contains("taking over the runner"));
+    let ended = again.wait(LONG);
+    let scene = Scene(&sim, &ended);
+    let runs = runner_runs(&ended.home());
+    assert_eq!((ended.code, runs.len()), (0, 3), "{scene}");
+    assert!(runs[2].notes.contains(&"job ended Succeeded".to_owned()), "{:?}{scene}", runs[2]);
+    assert_nothing_left(&sim, &ended);
 }
 
 #[test]
