@@ -25,6 +25,9 @@ use crate::secret::redact;
 /// How long the output is still awaited when the process group is gone: something that left the group
 /// may hold the pipe open for ever.
 const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How long the runner's pipes are heard before it is signalled for having no job: that it got one may stand in
+/// them, unread.
+const UNREAD_WORDS: Duration = Duration::from_millis(50);
 /// How long our own reader may take for the rest.
 const FLUSH: Duration = Duration::from_secs(2);
 
@@ -36,6 +39,8 @@ pub(super) struct Actor {
     record: Record,
     /// One that is taken over, until it is.
     adopted: Option<Runner>,
+    /// Of the present process.
+    pid: Option<u32>,
     diag: Diag,
     ghost: Watch,
     /// Until when a start that fails is put down to an updater that is still at the files.
@@ -50,14 +55,24 @@ impl Actor {
         forward: Forwarder,
     ) -> Self {
         let (diag, ghost) = (Diag::of(&launch), Watch::new(launch.ghost_limit));
-        let (record, adopted) = (Record::default(), None);
-        Self { launch, orders, state, forward, record, adopted, diag, ghost, unsettled_until: None }
+        let (record, adopted, pid) = (Record::default(), None, None);
+        let unsettled_until = None;
+        Self { launch, orders, state, forward, record, adopted, pid, diag, ghost, unsettled_until }
     }
 
     /// With a runner that another agent has started, and what that one knew of it.
     pub(super) fn adopting(mut self, runner: Runner, memory: &Memory) -> Self {
         self.record = memory.recall();
+        self.diag.goes_on_after(memory.log_before());
+        self.pid = runner.pid;
         self.adopted = Some(runner);
+        // The last lines that were read may not have been noted any more.
+        let logged = Progress::through(self.diag.events());
+        let (stays, times) = (self.launch.limits.stays, self.times());
+        if self.record.learn(logged, stays, times, Instant::now()) {
+            tracing::info!("the runner's own log tells of it: {:?}", self.record.progress);
+            self.remember();
+        }
         self.publish();
         self
     }
@@ -129,36 +144,49 @@ impl Actor {
         self.ghost.starts();
         let runner = Runner::start(&self.launch.program, &self.launch.service)?;
         self.record.started();
-        self.remember(runner.pid);
+        self.pid = runner.pid;
+        self.remember();
         tracing::info!(pid = runner.pid, "the runner is started");
         Ok(runner)
     }
 
     /// Waits for the process to end, and meanwhile hears, obeys, and keeps the times.
     async fn attend(&mut self, runner: &mut Runner) -> How {
-        let Runner { process, pid, group, output, .. } = runner;
+        let Runner { process, group, output, .. } = runner;
         let mut output_open = true;
+        if self.record.leave.until().is_some() {
+            // An order of an earlier agent: what has come since then may have changed it.
+            self.hear_unread(output).await;
+        }
         loop {
             let until = self.record.leave.until();
             let limit = self.next_limit();
             tokio::select! {
                 how = process.wait() => return how,
-                Some(order) = self.orders.recv() => self.obey(order, *group),
-                order = at(limit) => self.obey(order, *group),
+                Some(order) = self.orders.recv() => {
+                    self.hear_unread(output).await;
+                    self.obey(order, *group);
+                }
+                order = at(limit) => {
+                    self.hear_unread(output).await;
+                    if self.next_limit().is_some_and(|(_, now)| now == order) {
+                        self.obey(order, *group);
+                    }
+                }
                 () = self.ghost.due(&self.record.progress), if self.record.asked.is_none() => {
                     if let Some(order) = self.ghost.look(&mut self.diag) {
+                        self.hear_unread(output).await;
                         self.obey(order, *group);
                     }
                 }
                 () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {
-                    self.time_passed(*group);
+                    self.hear_unread(output).await;
+                    if self.record.leave.until().is_some_and(|until| until <= Instant::now()) {
+                        self.time_passed(*group);
+                    }
                 }
                 lines = output.next(), if output_open => match lines {
-                    Some(lines) => {
-                        if self.hear(lines) {
-                            self.remember(*pid);
-                        }
-                    }
+                    Some(lines) => self.hear(lines),
                     None => output_open = false,
                 },
             }
@@ -166,9 +194,9 @@ impl Actor {
     }
 
     /// Notes for another agent how far the runner is.
-    fn remember(&self, pid: Option<u32>) {
-        if let (Some(path), Some(pid)) = (&self.launch.memory, pid)
-            && let Err(error) = Memory::of(pid, &self.record).write(path)
+    fn remember(&self) {
+        if let (Some(path), Some(pid)) = (&self.launch.memory, self.pid)
+            && let Err(error) = Memory::of(pid, &self.record, self.diag.before()).write(path)
         {
             tracing::warn!("failed to {error}; the runner could not be taken over after a crash");
         }
@@ -218,6 +246,8 @@ impl Actor {
 
     fn go(&mut self, (leave, action): (Leave, Action), group: Group) {
         self.record.leave = leave;
+        // Before it is done: to do it twice could cost a job that has come meanwhile.
+        self.remember();
         match action {
             Action::Nothing => true,
             Action::Interrupt => group.signal_leader(Signal::SIGINT),
@@ -228,28 +258,30 @@ impl Actor {
         self.publish();
     }
 
-    /// Whether it has changed how far the runner is.
-    fn hear(&mut self, lines: Lines<'_>) -> bool {
-        let (source, mut changed) = (lines.source, false);
+    fn hear(&mut self, lines: Lines<'_>) {
+        let source = lines.source;
         lines.for_each(|line| {
             self.record.printed(line);
             let line = String::from_utf8_lossy(line);
-            self.forward.send(&redact(&line));
             if source == Source::Stdout {
-                changed |= self.heed(&line);
+                self.heed(&line);
             }
+            self.forward.send(&redact(&line));
         });
-        changed
     }
 
     /// Lets a line of the runner's stdout change the state, if it is one that may.
-    fn heed(&mut self, line: &str) -> bool {
-        let Some(event) = self.launch.dialect.read_line(line) else { return false };
-        let changed = self.record.heard(event, self.times(), Instant::now());
-        if changed {
+    fn heed(&mut self, line: &str) {
+        let Some(event) = self.launch.dialect.read_line(line) else { return };
+        if self.record.heard(event, self.times(), Instant::now()) {
+            self.remember();
             self.publish();
         }
-        changed
+    }
+
+    /// Hears what stands in the pipes by now.
+    async fn hear_unread(&mut self, output: &mut Output) {
+        let _ = timeout(UNREAD_WORDS, self.hear_to_the_end(output)).await;
     }
 
     /// Ends what the runner has left in its group, and hears the last words of both.
@@ -261,12 +293,13 @@ impl Actor {
 
     /// Hears what an ended process has left in its pipes.
     async fn hear_rest(&mut self, output: &mut Output) {
-        let to_the_end = async {
-            while let Some(lines) = output.next().await {
-                self.hear(lines);
-            }
-        };
-        let _ = timeout(LAST_WORDS, to_the_end).await;
+        let _ = timeout(LAST_WORDS, self.hear_to_the_end(output)).await;
+    }
+
+    async fn hear_to_the_end(&mut self, output: &mut Output) {
+        while let Some(lines) = output.next().await {
+            self.hear(lines);
+        }
     }
 
     /// Hears until `done`, at the least.
@@ -277,7 +310,7 @@ impl Actor {
             tokio::select! {
                 value = &mut done => return value,
                 lines = output.next(), if output_open => match lines {
-                    Some(lines) => drop(self.hear(lines)),
+                    Some(lines) => self.hear(lines),
                     None => output_open = false,
                 },
             }
@@ -302,7 +335,7 @@ impl Actor {
                     return false;
                 }
                 lines = runner.output.next(), if output_open => match lines {
-                    Some(lines) => drop(self.hear(lines)),
+                    Some(lines) => self.hear(lines),
                     None => output_open = false,
                 },
             }

@@ -11,8 +11,10 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use super::memory::maybe_moment;
 use super::progress::Progress;
 use super::{Manner, Order, Why};
 
@@ -27,10 +29,13 @@ pub struct Limits {
 }
 
 /// When each of the limits began to run.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Clock {
+    #[serde(with = "maybe_moment")]
     pub(super) started: Option<Instant>,
+    #[serde(with = "maybe_moment")]
     pub(super) listening: Option<Instant>,
+    #[serde(with = "maybe_moment")]
     pub(super) job: Option<Instant>,
 }
 

@@ -45,6 +45,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
 use crate::forge::Dialect;
@@ -104,7 +105,7 @@ pub enum State {
 }
 
 /// How the runner is asked to leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Manner {
     /// Take no job any more; one that runs, or comes in that moment, is waited for.
     Drain,
@@ -113,7 +114,7 @@ pub enum Manner {
 }
 
 /// Why it was asked to leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Why {
     /// A signal: a person or the platform.
     Asked,
@@ -133,7 +134,7 @@ pub enum Why {
 }
 
 /// An order to leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     pub manner: Manner,
     pub why: Why,

@@ -3,7 +3,9 @@
 //! The manager here is this test: it receives the descriptors over a real notify socket, kills the agent,
 //! and starts another one with them, as systemd does (tests/it/systemd.rs has the real one).
 
-use std::io::IoSliceMut;
+use std::cell::{RefCell, RefMut};
+use std::fs::File;
+use std::io::{IoSliceMut, Read as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -83,6 +85,22 @@ impl Manager {
 
     fn said(&self, what: &str) -> bool {
         self.0.lock().unwrap().said.iter().any(|said| said == what)
+    }
+
+    /// Reads from the runner's stdout until `words` have come: what a crashed agent had read, and not noted.
+    fn read_until(&self, words: &str) {
+        let kept = self.0.lock().unwrap();
+        let (_, stdout) = kept.fds.iter().find(|(name, _)| name == "runner-stdout").unwrap();
+        let (stdout, seen) = (File::from(stdout.try_clone().unwrap()), RefCell::default());
+        crate::support::wait_until(words, || {
+            let mut chunk = [0; 4096];
+            // The agent has made it non-blocking.
+            let mut seen: RefMut<'_, String> = seen.borrow_mut();
+            if let Ok(count) = (&stdout).read(&mut chunk) {
+                seen.push_str(&String::from_utf8_lossy(&chunk[..count]));
+            }
+            seen.contains(words)
+        });
     }
 
     fn keeps(&self) -> usize {
@@ -229,6 +247,81 @@ fn an_idle_that_was_not_told_before_the_crash_is_told_after_it() {
     let scene = Scene(&sim, &ended);
     assert_eq!((ended.code, posted(&sim, "idle")), (0, 2), "{scene}");
     assert_eq!(only_run(&sim, &ended).signals, Vec::<i32>::new(), "{scene}");
+}
+
+#[test]
+fn a_job_whose_beginning_was_read_and_not_noted_is_waited_for() {
+    let (sim, instance, manager, running) = started(RunnerScript::one_job(SECOND, SECOND * 4));
+    wait(&running, &sim, "it is noted", || manager.said("STATUS=idle: waiting for a job"));
+    wait_for_three(&manager);
+    let killed = running.kill_alone();
+    manager.read_until("Running job: build\n");
+    let again = manager.boot(killed.again(&instance));
+    wait(&again, &sim, "it is taken over", || again.stderr().contains("taking over"));
+    again.signal(Signal::SIGTERM);
+    wait(&again, &sim, "it has heard", || again.stderr().contains("asked to leave"));
+    assert_job_done(&sim, &again.wait(LONG), &manager);
+}
+
+#[test]
+fn a_job_whose_end_was_read_and_not_noted_is_told_as_done() {
+    let (sim, instance, manager, running) = started(RunnerScript::one_job(SECOND / 5, SECOND * 2));
+    wait(&running, &sim, "it is noted", || manager.said("STATUS=running the job build"));
+    wait_for_three(&manager);
+    let killed = running.kill_alone();
+    manager.read_until("completed with result: Succeeded\n");
+    assert_job_done(&sim, &manager.boot(killed.again(&instance)).wait(LONG), &manager);
+}
+
+#[test]
+fn a_start_before_this_one_is_not_taken_for_it() {
+    let first = RunnerScript::new().exit_after(SECOND / 10).exit_code(2);
+    let second = RunnerScript::new().listen_after(SECOND * 4);
+    let (sim, instance, manager, running) =
+        started(RunnerScript::new().on_start(1, &first).on_start(2, &second));
+    wait(&running, &sim, "the second start", || runner_runs(&running.home()).len() == 2);
+    std::thread::sleep(SECOND);
+    let again = crash(&manager, running, &instance);
+    wait(&again, &sim, "it is taken over", || again.stderr().contains("taking over"));
+    let idle_before = posted(&sim, "idle");
+    std::thread::sleep(SECOND);
+    assert_eq!(posted(&sim, "idle"), idle_before, "{}", again.stderr());
+    wait_for_status(&again, &sim, "idle");
+    again.signal(Signal::SIGTERM);
+    assert_eq!(again.wait(LONG).code, 0);
+}
+
+#[test]
+fn an_order_to_leave_outlives_the_agent_that_was_given_it() {
+    // Idle, and deaf to the first step.
+    let (sim, instance, manager, running) = started(RunnerScript::new().ignore_sigint());
+    wait(&running, &sim, "it is noted", || manager.said("STATUS=idle: waiting for a job"));
+    running.signal(Signal::SIGTERM);
+    wait(&running, &sim, "it is interrupted", || running.stderr().contains("SIGINT"));
+    let ended = crash(&manager, running, &instance).wait(LONG / 3);
+    let scene = Scene(&sim, &ended);
+    assert_eq!((ended.code, only_run(&sim, &ended).signals), (0, vec![15]), "{scene}");
+    assert_nothing_left(&sim, &ended);
+}
+
+#[test]
+fn the_time_of_a_drain_counts_on_through_a_crash() {
+    let sim = scripted(RunnerScript::one_job(SECOND / 5, FOR_EVER));
+    let instance = sim.create(InstanceSpec::default());
+    let manager = Manager::start();
+    let limit = |boot: Boot| boot.env("GARM_DRAIN_TIMEOUT", "8s");
+    let running = manager.boot(limit(Boot::of(&instance)));
+    wait_for_note(&running, &sim, "job started");
+    wait(&running, &sim, "the job is noted", || manager.said("STATUS=running the job build"));
+    running.signal(Signal::SIGTERM);
+    wait(&running, &sim, "it waits", || running.stderr().contains("its job is waited for"));
+    wait_for_three(&manager);
+    std::thread::sleep(SECOND * 4);
+    let began = std::time::Instant::now();
+    let ended = manager.boot(limit(running.kill_alone().again(&instance))).wait(LONG / 3);
+    let scene = Scene(&sim, &ended);
+    assert_eq!((ended.code, only_run(&sim, &ended).signals), (34, vec![2]), "{scene}");
+    assert!(began.elapsed() < SECOND * 7, "it took {:?}{scene}", began.elapsed());
 }
 
 #[test]

@@ -38,6 +38,26 @@ async fn a_job_that_starts_while_a_drain_interrupts_is_waited_for() {
 }
 
 #[tokio::test]
+async fn a_job_that_stands_unread_in_the_pipe_is_waited_for() {
+    let life = Home::new(
+        "trap 'echo INT >>got' INT; trap 'echo TERM >>got' TERM; say Listening for Jobs\n\
+         while ! [ -e go-on ]; do sleep 0.02; done; say Running job: x; echo said >said; sleep 0.3\n\
+         say Job x completed with result: Succeeded; exit 0",
+    )
+    .start();
+    life.listening().await;
+    std::fs::write(life.home.path().join("go-on"), "").unwrap();
+    while life.home.read("said").is_empty() {
+        // Not asleep in the runtime: the supervisor is to have no time to read it.
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    life.supervisor.drain(Why::Asked);
+    let end = life.end().await;
+    assert_eq!(end.job.as_ref().and_then(|job| job.result), Some(JobResult::Succeeded));
+    assert_eq!((end.exit(), life.home.read("got").as_str()), (Exit::Done, ""));
+}
+
+#[tokio::test]
 async fn a_drain_waits_for_the_job_and_signals_nobody() {
     let life = Home::new(
         "trap 'echo INT >>got' INT; trap 'echo TERM >>got' TERM; say Listening for Jobs\n\
