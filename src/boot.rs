@@ -61,7 +61,7 @@ use crate::garm::{Garm, Reporter};
 use crate::host::service::{self, Service};
 use crate::host::{memory, os};
 use crate::http::{Http, Patience, Trust};
-use crate::state::{self, Instance, Life, State, StateError};
+use crate::state::{self, Instance, Life, State, StateError, Told};
 use crate::supervise::{self, End, Launch, Memory, Supervisor, Why};
 use crate::timeline::{Phase, Timeline};
 use crate::tools::{blocking, dependencies};
@@ -114,6 +114,7 @@ pub async fn boot(
         timeline: RefCell::new(timeline),
         life: RefCell::new(Life::begin()),
         phase: Cell::new(Phase::Preflight),
+        told: Cell::default(),
         on_phase: Box::new(on_phase),
     };
     let story = async {
@@ -196,6 +197,8 @@ struct Boot {
     timeline: RefCell<Timeline>,
     life: RefCell<Life>,
     phase: Cell<Phase>,
+    /// What GARM has said to `idle`, once it has.
+    told: Cell<Option<Told>>,
     on_phase: Box<dyn Fn(Phase)>,
 }
 

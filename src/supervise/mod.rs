@@ -206,6 +206,11 @@ impl Supervisor {
         }
     }
 
+    /// Returns the next state that is another one.
+    pub async fn wait_other_than(&self, known: &State) -> State {
+        self.wait_for(|state| state != known).await
+    }
+
     /// Returns how the runner ended, when it has.
     pub async fn wait_ended(&self) -> Box<End> {
         match self.wait_for(|state| matches!(state, State::Ended(_))).await {

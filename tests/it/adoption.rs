@@ -305,6 +305,31 @@ fn an_order_to_leave_outlives_the_agent_that_was_given_it() {
 }
 
 #[test]
+fn an_idle_that_garm_has_not_taken_is_told_again_after_a_crash() {
+    let sim = scripted(RunnerScript::new());
+    let instance = sim.create(InstanceSpec::default());
+    let refusal = FaultKind::answer(400, "not now");
+    sim.fault(Fault::new(Endpoint::Status).posting("idle").kind(refusal));
+    let manager = Manager::start();
+    let running = manager.boot(Boot::of(&instance));
+    wait(&running, &sim, "it goes on without", || {
+        manager.said("STATUS=the runner is up; GARM has not taken it as idle")
+    });
+    sim.clear_faults();
+    let refused = posted(&sim, "idle");
+    let again = crash(&manager, running, &instance);
+    wait_for_status(&again, &sim, "idle");
+    assert!(instance.wait_for_runner_status("idle", LONG));
+    // And now it is known.
+    wait(&again, &sim, "it is noted", || manager.said("STATUS=idle: waiting for a job"));
+    let again = crash(&manager, again, &instance);
+    wait(&again, &sim, "it is taken over", || again.stderr().contains("taking over"));
+    again.signal(Signal::SIGTERM);
+    let ended = again.wait(LONG);
+    assert_eq!((ended.code, posted(&sim, "idle")), (0, refused + 1), "{}", Scene(&sim, &ended));
+}
+
+#[test]
 fn the_time_of_a_drain_counts_on_through_a_crash() {
     let sim = scripted(RunnerScript::one_job(SECOND / 5, FOR_EVER));
     let instance = sim.create(InstanceSpec::default());
