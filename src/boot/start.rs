@@ -18,6 +18,9 @@ use crate::supervise::environment::{self, Sources};
 use crate::supervise::{Launch, Limits, Relaunch};
 use crate::tools::dependencies::{Installed, Installer, Search, names};
 
+/// How long our own Listener may stay after its one job. It closes its session and removes its files, which
+/// takes a minute or so where the forge is slow; a start script of the user's may have more to do.
+const AFTER_JOB: Duration = Duration::from_secs(5 * 60);
 const INSTALL_PAUSE: Duration = Duration::from_secs(5);
 
 pub(super) type Variables = Vec<(OsString, OsString)>;
@@ -81,6 +84,7 @@ pub(super) fn launch(
         limits: Limits {
             idle: config.times.idle_limit,
             job: config.times.job_limit,
+            after_job: config.command.is_none().then_some(AFTER_JOB),
             lifetime: config.times.lifetime,
             stays: !config.registration.ephemeral,
         },

@@ -212,6 +212,21 @@ mod tests {
     }
 
     #[test]
+    fn what_an_earlier_start_has_said_is_not_taken_for_this_ones_by_another_agent_either() {
+        let (dir, mut first) = diag();
+        let listening = "[x INFO Terminal] WRITE LINE: 2026-12-01 01:00:00Z: Listening for Jobs\n";
+        write(dir.path(), "Runner_20261201-010000-utc.log", listening);
+        first.starts();
+        let launch = Launch { home: dir.path().to_owned(), ..Home::new("").launch };
+        let mut next = Diag::of(&launch);
+        assert_eq!(next.events(), [Event::Listening]);
+        next.goes_on_after(first.before());
+        assert_eq!(next.events(), []);
+        write(dir.path(), "Runner_20261201-020000-utc.log", listening);
+        assert_eq!(next.events(), [Event::Listening]);
+    }
+
+    #[test]
     fn a_lost_job_of_an_earlier_start_does_not_count() {
         let (dir, mut diag) = diag();
         let name = "Runner_20261201-010000-utc.log";

@@ -123,6 +123,8 @@ pub enum Why {
     IdleLimit,
     JobLimit,
     Lifetime,
+    /// Its job is done, and it did not go.
+    Lingers,
     /// A drain has waited for its job for as long as it may.
     DrainTimeout,
     /// GARM does not know this instance any more.

@@ -274,24 +274,6 @@ fn a_job_whose_end_was_read_and_not_noted_is_told_as_done() {
 }
 
 #[test]
-fn a_start_before_this_one_is_not_taken_for_it() {
-    let first = RunnerScript::new().exit_after(SECOND / 10).exit_code(2);
-    let second = RunnerScript::new().listen_after(SECOND * 4);
-    let (sim, instance, manager, running) =
-        started(RunnerScript::new().on_start(1, &first).on_start(2, &second));
-    wait(&running, &sim, "the second start", || runner_runs(&running.home()).len() == 2);
-    std::thread::sleep(SECOND);
-    let again = crash(&manager, running, &instance);
-    wait(&again, &sim, "it is taken over", || again.stderr().contains("taking over"));
-    let idle_before = posted(&sim, "idle");
-    std::thread::sleep(SECOND);
-    assert_eq!(posted(&sim, "idle"), idle_before, "{}", again.stderr());
-    wait_for_status(&again, &sim, "idle");
-    again.signal(Signal::SIGTERM);
-    assert_eq!(again.wait(LONG).code, 0);
-}
-
-#[test]
 fn an_order_to_leave_outlives_the_agent_that_was_given_it() {
     // Idle, and deaf to the first step.
     let (sim, instance, manager, running) = started(RunnerScript::new().ignore_sigint());

@@ -183,6 +183,38 @@ async fn a_runner_that_does_not_listen_in_time_is_stopped_for_that() {
 }
 
 #[tokio::test]
+async fn a_runner_that_never_leaves_after_its_job_is_ended_and_the_job_stays_done() {
+    let mut home = Home::new(
+        "trap 'echo INT >>got' INT; trap 'echo TERM >>got' TERM; say Listening for Jobs\n\
+         say Running job: x; say Job x completed with result: Failed; idle",
+    );
+    home.launch.limits.after_job = Some(SHORT);
+    home.launch.stop_grace = SHORT;
+    let life = home.start();
+    let end = life.end().await;
+    assert_eq!((&end.how, end.exit()), (&How::Signalled(9), Exit::Done));
+    assert_eq!(end.job.as_ref().and_then(|job| job.result), Some(JobResult::Failed));
+    assert_eq!(life.home.read("got"), "INT\nTERM\n");
+}
+
+#[tokio::test]
+async fn a_further_job_calls_the_end_after_a_job_off() {
+    let mut home = Home::new(
+        "trap 'echo INT >>got' INT; trap 'echo TERM >>got' TERM; say Listening for Jobs\n\
+         say Running job: x; say Job x completed with result: Succeeded; sleep 0.8\n\
+         say Running job: y; sleep 2; say Job y completed with result: Succeeded; exit 0",
+    );
+    home.launch.limits.after_job = Some(SHORT);
+    // The drain has begun, and would interrupt it in a second.
+    home.launch.stop_grace = Duration::from_secs(1);
+    let life = home.start();
+    let end = life.end().await;
+    assert_eq!((&end.how, end.exit()), (&How::Exited(0), Exit::Done));
+    assert_eq!(end.job.map(|job| job.name), Some("y".to_owned()));
+    assert_eq!(life.home.read("got"), "");
+}
+
+#[tokio::test]
 async fn a_runner_that_hangs_after_its_job_is_ended_by_the_job_limit() {
     let mut home = Home::new(
         "trap 'echo INT >got; exit 0' INT; say Listening for Jobs; say Running job: x\n\
