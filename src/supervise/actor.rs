@@ -1,7 +1,12 @@
 //! The task that owns the runner.
 
+mod fault;
+mod hearing;
+
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use nix::sys::signal::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -13,21 +18,13 @@ use super::forward::Forwarder;
 use super::ghost::Watch;
 use super::leave::{Action, Leave, Times, Work};
 use super::memory::Memory;
-use super::output::{Lines, Output, Source};
 use super::process::{self, Runner};
 use super::progress::Progress;
 use super::record::Record;
 use super::{Launch, Manner, Order, State, Why, update};
 use crate::exit::Exit;
 use crate::host::process::{Group, ProcessError};
-use crate::secret::redact;
 
-/// How long the output is still awaited when the process group is gone: something that left the group
-/// may hold the pipe open for ever.
-const LAST_WORDS: Duration = Duration::from_millis(500);
-/// How long the runner's pipes are heard before it is signalled for having no job: that it got one may stand in
-/// them, unread.
-const UNREAD_WORDS: Duration = Duration::from_millis(50);
 /// How long our own reader may take for the rest.
 const FLUSH: Duration = Duration::from_secs(2);
 
@@ -81,7 +78,12 @@ impl Actor {
         if self.adopted.is_none() {
             update::forget(&self.launch.home);
         }
-        let how = self.live().await;
+        let mut runner = None;
+        let story = AssertUnwindSafe(self.live(&mut runner)).catch_unwind().await;
+        let how = match story {
+            Ok(how) => how,
+            Err(_) => self.live_on(runner).await,
+        };
         // A platform that stops everything at once may have ended the runner before we heard of it.
         while let Ok(order) = self.orders.try_recv() {
             self.record.note(order);
@@ -99,37 +101,38 @@ impl Actor {
         self.state.send_replace(State::Ended(Box::new(end)));
     }
 
-    /// Every start of the runner, to the last one's end.
-    async fn live(&mut self) -> How {
+    /// Every start of the runner, to the last one's end. The present one is `held` where a fault of ours
+    /// does not take it along.
+    async fn live(&mut self, held: &mut Option<Runner>) -> How {
         loop {
             let started = match self.adopted.take() {
                 Some(runner) => Ok(runner),
                 None => self.start(),
             };
-            let mut runner = match started {
-                Ok(runner) => runner,
+            let runner = match started {
+                Ok(runner) => held.insert(runner),
                 Err(_) if self.is_unsettled() && self.pause(update::LOOK).await => continue,
                 Err(error) => return How::NotStarted(error.to_string()),
             };
-            let how = self.attend(&mut runner).await;
-            self.look_for_want_of_memory(&how, &mut runner);
+            let how = self.attend(runner).await;
+            self.look_for_want_of_memory(&how, runner);
             let verdict = Verdict::of(&how);
             let updating = verdict == Verdict::Updating;
             if updating {
                 // Its group stays: the updater runs in it.
                 self.hear_rest(&mut runner.output).await;
             } else {
-                self.bury(&mut runner).await;
+                self.bury(runner).await;
             }
             let Some(pause) = self.may_relaunch(verdict) else {
                 if updating {
-                    self.bury(&mut runner).await;
+                    self.bury(runner).await;
                 }
                 return how;
             };
             self.begin_again();
-            if updating && !self.await_update(&mut runner).await {
-                self.bury(&mut runner).await;
+            if updating && !self.await_update(runner).await {
+                self.bury(runner).await;
                 return if self.record.asked.is_some() { how } else { How::UpdateFailed };
             }
             tracing::info!(?how, "the runner is started again in {pause:?}");
@@ -256,65 +259,6 @@ impl Actor {
             Action::Kill => group.signal(Signal::SIGKILL) | group.signal_leader(Signal::SIGKILL),
         };
         self.publish();
-    }
-
-    fn hear(&mut self, lines: Lines<'_>) {
-        let source = lines.source;
-        lines.for_each(|line| {
-            self.record.printed(line);
-            let line = String::from_utf8_lossy(line);
-            if source == Source::Stdout {
-                self.heed(&line);
-            }
-            self.forward.send(&redact(&line));
-        });
-    }
-
-    /// Lets a line of the runner's stdout change the state, if it is one that may.
-    fn heed(&mut self, line: &str) {
-        let Some(event) = self.launch.dialect.read_line(line) else { return };
-        if self.record.heard(event, self.times(), Instant::now()) {
-            self.remember();
-            self.publish();
-        }
-    }
-
-    /// Hears what stands in the pipes by now.
-    async fn hear_unread(&mut self, output: &mut Output) {
-        let _ = timeout(UNREAD_WORDS, self.hear_to_the_end(output)).await;
-    }
-
-    /// Ends what the runner has left in its group, and hears the last words of both.
-    async fn bury(&mut self, runner: &mut Runner) {
-        let Runner { group, output, .. } = runner;
-        self.hear_until(output, group.end_rest()).await;
-        self.hear_rest(output).await;
-    }
-
-    /// Hears what an ended process has left in its pipes.
-    async fn hear_rest(&mut self, output: &mut Output) {
-        let _ = timeout(LAST_WORDS, self.hear_to_the_end(output)).await;
-    }
-
-    async fn hear_to_the_end(&mut self, output: &mut Output) {
-        while let Some(lines) = output.next().await {
-            self.hear(lines);
-        }
-    }
-
-    /// Hears until `done`, at the least.
-    async fn hear_until<T>(&mut self, output: &mut Output, done: impl Future<Output = T>) -> T {
-        let mut output_open = true;
-        tokio::pin!(done);
-        loop {
-            tokio::select! {
-                value = &mut done => return value,
-                lines = output.next(), if output_open => match lines {
-                    Some(lines) => self.hear(lines),
-                    None => output_open = false,
-                },
-            }
-        }
     }
 
     /// Whether the update came to its end in time and nobody wants the runner to leave. Its updater
