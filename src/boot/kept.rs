@@ -2,7 +2,8 @@
 //! registration.
 //!
 //! GARM hands the registration token out once, so a boot that dies between the token and the end of
-//! config.sh would take the instance with it. The token is kept in a file of the runtime folder (0600,
+//! config.sh would take the instance with it. Its file is in place within a millisecond of GARM's answer; what
+//! is killed in that one has lost it. The token is kept in a file of the runtime folder (0600,
 //! in memory on a usual system), under the digest of the instance, so that no other instance takes it.
 //! As soon as the runner is registered the file says only that, and under which agent id; the next boot
 //! then neither needs a token nor registers twice. An installation in an init container shares nothing
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::host::files::write_atomic;
+use crate::host::files::write_at_once;
 use crate::host::users::Account;
 use crate::secret::Secret;
 use crate::state::Instance;
@@ -117,7 +118,7 @@ impl Kept {
         let written = self
             .files
             .first()
-            .map(|(path, owner)| write_atomic(path, &json, 0o600, owner.as_ref()));
+            .map(|(path, owner)| write_at_once(path, &json, 0o600, owner.as_ref()));
         match written {
             Some(Ok(())) => self.remove(1),
             // What the files held before is not true any more.

@@ -47,6 +47,28 @@ pub fn write_atomic(
     })
 }
 
+/// The same, but synced when it is in its place: for what a kill must not lose, though a power cut may tear it.
+pub fn write_at_once(
+    path: &Path,
+    contents: &[u8],
+    mode: u32,
+    owner: Option<&Account>,
+) -> Result<(), FilesError> {
+    let temp = temp_name(path);
+    let write = || -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temp)?;
+        file.write_all(contents)?;
+        give_to(&file, owner)?;
+        fs::rename(&temp, path)?;
+        file.sync_all()?;
+        path.parent().map_or(Ok(()), sync_dir)
+    };
+    write().map_err(|source| {
+        let _ = fs::remove_file(&temp);
+        FilesError::Write { path: path.to_owned(), source }
+    })
+}
+
 /// Replaces the file at `path` in one step, as every reader sees it; a power cut may undo that.
 pub fn replace(path: &Path, contents: &[u8], mode: u32) -> Result<(), FilesError> {
     let temp = temp_name(path);
