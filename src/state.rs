@@ -23,7 +23,7 @@ pub use life::{Life, Status};
 const LOCK: &str = "lock";
 const USED: &str = "used.json";
 pub const TIMELINE: &str = "timeline.json";
-const LIFE: &str = "state.json";
+pub const LIFE: &str = "state.json";
 
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
