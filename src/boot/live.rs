@@ -115,7 +115,7 @@ impl Boot {
                 biased;
                 () = runner.wait_job(), if !marked => {
                     marked = true;
-                    self.registered.take();
+                    self.take_registered();
                     self.mark_used();
                     self.show(&runner.state());
                 }

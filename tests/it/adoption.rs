@@ -103,6 +103,10 @@ impl Manager {
         });
     }
 
+    fn names(&self) -> Vec<String> {
+        self.0.lock().unwrap().fds.iter().map(|(name, _)| name.clone()).collect()
+    }
+
     fn keeps(&self) -> usize {
         self.0.lock().unwrap().fds.len()
     }
@@ -309,6 +313,38 @@ fn an_idle_that_garm_has_not_taken_is_told_again_after_a_crash() {
     again.signal(Signal::SIGTERM);
     let ended = again.wait(LONG);
     assert_eq!((ended.code, posted(&sim, "idle")), (0, refused + 1), "{}", Scene(&sim, &ended));
+}
+
+#[test]
+fn a_registration_that_no_job_has_used_is_removed_after_a_crash_too() {
+    let sim = scripted(RunnerScript::new());
+    let instance = sim.create(InstanceSpec::with_token());
+    let manager = Manager::start();
+    let running = manager.boot(Boot::of(&instance));
+    wait(&running, &sim, "it is noted", || manager.said("STATUS=idle: waiting for a job"));
+    let names = manager.names();
+    assert!(names.iter().any(|name| name.starts_with("token-")), "{names:?}");
+    let again = manager.boot(running.kill_alone().again(&instance));
+    wait(&again, &sim, "it is taken over", || again.stderr().contains("taking over"));
+    assert_eq!(sim.registrations().len(), 1);
+    again.signal(Signal::SIGTERM);
+    let ended = again.wait(LONG);
+    let scene = Scene(&sim, &ended);
+    assert_eq!((ended.code, sim.registrations().len()), (0, 0), "{scene}");
+    crate::support::wait_until("the manager keeps nothing", || manager.keeps() == 0);
+}
+
+#[test]
+fn no_token_is_kept_beside_a_job() {
+    let sim = scripted(RunnerScript::one_job(SECOND / 5, SECOND * 2));
+    let instance = sim.create(InstanceSpec::with_token());
+    let manager = Manager::start();
+    let running = manager.boot(Boot::of(&instance));
+    wait(&running, &sim, "the job is noted", || manager.said("STATUS=running the job build"));
+    wait_for_three(&manager);
+    let names = manager.names();
+    assert!(names.iter().all(|name| name.starts_with("runner-")), "{names:?}");
+    assert_job_done(&sim, &running.wait(LONG), &manager);
 }
 
 #[test]
