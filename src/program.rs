@@ -26,10 +26,15 @@ const TELL_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs the program; `args` begin with its name.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
+    let exit = run_command(args.into_iter().collect());
+    log::finish();
+    exit
+}
+
+fn run_command(args: Vec<OsString>) -> Exit {
     // The provider is the process's; a second one in a test is no error.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let env = Environment::of_process();
-    let args: Vec<OsString> = args.into_iter().collect();
     let invocation = match cli::parse(args.iter().cloned()) {
         Ok(invocation) => invocation,
         Err(error) => return typed_wrong(&error, env, cli::is_boot(&args)),
