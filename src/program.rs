@@ -19,6 +19,7 @@ use crate::host::oom;
 use crate::host::users::Account;
 use crate::http::{Http, Patience, ProxySettings};
 use crate::state::{self, Instance, Life, State, StateError};
+use crate::supervise::Memory;
 use crate::{commands, end, init, log};
 
 /// How long GARM is asked to listen to a person's mistake.
@@ -192,6 +193,16 @@ async fn refuse(layers: &Layers, bootstrap: Option<&Bootstrap>, error: Error) ->
 /// Whether nobody else has booted or is booting here; if so, the end is noted in `state.json`.
 fn is_first_start(layers: &Layers, access: Option<&Access>, error: &Error) -> bool {
     let dirs = config::dirs(layers, &Account::current());
+    let memories = state::runner_memories(&dirs.state);
+    if let Some(memory) = memories
+        .iter()
+        .find_map(|path| Memory::read(path))
+        .filter(|memory| memory.is_of_the_living())
+    {
+        // It was started by one of us that has gone, and may have a job.
+        warn!(pid = memory.pid, "the runner of an earlier start is alive; it is left alone");
+        return false;
+    }
     let claim = || -> Result<(), StateError> {
         let state = State::lock(&state::folder(&dirs.state)?)?;
         if let Some(access) = access {

@@ -123,6 +123,17 @@ pub fn existing(candidates: &[PathBuf], name: &str) -> Option<PathBuf> {
     candidates.iter().map(|dir| dir.join(name)).find(|path| path.exists())
 }
 
+/// Where supervisors of any instance have noted how far their runners are.
+pub fn runner_memories(candidates: &[PathBuf]) -> Vec<PathBuf> {
+    let entries = candidates.iter().filter_map(|dir| std::fs::read_dir(dir).ok());
+    let names = entries.flat_map(|entries| entries.flatten().map(|entry| entry.path()));
+    let is_one = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("runner-") && name.ends_with(".json")
+    };
+    names.filter(is_one).collect()
+}
+
 /// What became of `instance` here, for a person.
 pub fn look(candidates: &[PathBuf], instance: &Instance) -> Past {
     let Some(dir) = candidates.iter().find(|dir| dir.is_dir()) else { return Past::Nothing };

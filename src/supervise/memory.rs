@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
+use nix::unistd::{Pid, getpgid};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -22,6 +23,8 @@ use crate::host::files::{self, FilesError};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
     pub pid: u32,
+    /// Which start of the machine this is of; its process ids and its clock are no other one's.
+    boot: String,
     starts: u32,
     clock: Clock,
     progress: Progress,
@@ -32,9 +35,16 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// What the file holds; `None` if there is none that makes sense.
+    /// What the file holds; `None` if there is none that makes sense here and now.
     pub fn read(path: &Path) -> Option<Self> {
-        serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+        let memory: Self = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+        (memory.boot == boot_id()).then_some(memory)
+    }
+
+    /// Whether its runner lives: a process that leads a group of its own, as each of ours does.
+    pub fn is_of_the_living(&self) -> bool {
+        let pid = i32::try_from(self.pid).ok().map(Pid::from_raw);
+        pid.is_some_and(|pid| getpgid(Some(pid)) == Ok(pid))
     }
 
     pub(super) fn write(&self, path: &Path) -> Result<(), FilesError> {
@@ -43,7 +53,8 @@ impl Memory {
 
     pub(super) fn of(pid: u32, record: &Record, log_before: Option<(String, u64)>) -> Self {
         let Record { starts, clock, asked, leave, .. } = *record;
-        Self { pid, starts, clock, progress: record.progress.clone(), asked, leave, log_before }
+        let (boot, progress) = (boot_id(), record.progress.clone());
+        Self { pid, boot, starts, clock, progress, asked, leave, log_before }
     }
 
     /// The life so far, as if we had seen it.
@@ -110,6 +121,10 @@ pub(super) mod maybe_moment {
     ) -> Result<Option<Instant>, D::Error> {
         Option::<u64>::deserialize(from).map(|at| at.map(moment::instant))
     }
+}
+
+fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
 fn uptime() -> Duration {
@@ -182,10 +197,16 @@ mod tests {
     }
 
     #[test]
-    fn torn_notes_count_as_none() {
+    fn torn_notes_and_those_from_before_a_reboot_count_as_none() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("runner.json");
         std::fs::write(&path, "{\"pid\":").unwrap();
+        assert_eq!(Memory::read(&path), None);
+        let mut memory = Memory::of(std::process::id(), &Record::default(), None);
+        memory.write(&path).unwrap();
+        assert!(Memory::read(&path).is_some());
+        memory.boot = "of another start of the machine".to_owned();
+        memory.write(&path).unwrap();
         assert_eq!(Memory::read(&path), None);
     }
 }

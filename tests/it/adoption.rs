@@ -399,6 +399,24 @@ fn without_what_the_manager_has_kept_a_runner_that_lives_is_left_alone() {
 }
 
 #[test]
+fn a_restart_with_broken_settings_neither_speaks_for_a_runner_that_lives_nor_ends_its_machine() {
+    let (sim, instance, manager, running) = started(RunnerScript::one_job(SECOND / 5, SECOND * 6));
+    wait(&running, &sim, "the job is noted", || manager.said("STATUS=running the job build"));
+    wait_for_three(&manager);
+    // The token has gone as well, so nobody knows which instance it is.
+    let boot = running.kill_alone().again(&instance).env("GARM_DEADLINE", "soon");
+    let mark = boot.path("work/ended");
+    let command = format!("/usr/bin/touch {}", mark.display());
+    let boot = boot.env("GARM_ON_EXIT", &command).without("BEARER_TOKEN");
+    let ended = manager.boot(boot).wait(LONG);
+    let scene = Scene(&sim, &ended);
+    assert_eq!((ended.code, posted(&sim, "failed")), (2, 0), "{scene}");
+    assert!(!mark.exists(), "{scene}");
+    // And with good ones it is led on.
+    assert_job_done(&sim, &manager.boot(ended.again(&instance)).wait(LONG), &manager);
+}
+
+#[test]
 fn a_job_finds_nothing_of_the_service_manager() {
     let (sim, _instance, manager, running) = started(RunnerScript::one_job(SECOND / 5, SECOND / 5));
     let ended = running.wait(LONG);
