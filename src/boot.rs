@@ -148,6 +148,9 @@ fn claim(config: &Config, mut kept: BTreeMap<String, OwnedFd>) -> Result<Claim, 
     }
     state.refuse_used(&instance)?;
     let left = Leftovers::in_home(&config.home);
+    if let Some(agent) = left.agent {
+        return Err(StateError::Configuring { pid: agent.as_raw() }.into());
+    }
     if let Some(runner) = left.runner {
         return Err(StateError::Alive { pid: runner.as_raw() }.into());
     }

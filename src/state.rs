@@ -39,6 +39,10 @@ pub enum StateError {
         "start: this instance's runner is alive (pid {pid}), though the garm-bootstrap that started it is not; nothing was touched"
     )]
     Alive { pid: i32 },
+    #[error(
+        "start: another garm-bootstrap (pid {pid}) is configuring a runner in this home; nothing was touched"
+    )]
+    Configuring { pid: i32 },
     #[error(transparent)]
     Write(FilesError),
 }
