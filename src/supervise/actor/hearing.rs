@@ -6,6 +6,7 @@ use tokio::time::{Instant, timeout};
 
 use super::super::output::{Lines, Output, Source};
 use super::super::process::Runner;
+use super::super::progress::Progress;
 use super::Actor;
 use crate::secret::redact;
 
@@ -38,8 +39,11 @@ impl Actor {
         }
     }
 
-    /// Hears what stands in the pipes by now.
+    /// Hears what stands in the pipes by now. One that does not listen yet has no job, and is not waited for.
     pub(super) async fn hear_unread(&mut self, output: &mut Output) {
+        if self.record.progress == Progress::Starting {
+            return;
+        }
         let _ = timeout(UNREAD_WORDS, self.hear_to_the_end(output)).await;
     }
 
