@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::forge::Dialect;
 use crate::forge::github::configure::Place;
+use crate::host::files::read_plain;
 use crate::host::process::Program;
 use crate::host::service::Service;
 use crate::http::Patience;
@@ -27,11 +28,9 @@ pub(super) type Variables = Vec<(OsString, OsString)>;
 
 /// The environment of config.sh and of the Listener; `defaults` where nothing else sets them.
 pub(super) fn environment(config: &Config, defaults: &Variables) -> Variables {
-    let read = |path: PathBuf| {
-        std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).ok()
-    };
-    let etc_environment = read(PathBuf::from("/etc/environment")).unwrap_or_default();
-    let path_file = read(config.home.join(".path"));
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let etc_environment = std::fs::read("/etc/environment").map(text).unwrap_or_default();
+    let path_file = read_plain(&config.home.join(".path")).map(text).ok();
     let mut extra = Variables::new();
     if config.user.is_root() {
         extra.push(("RUNNER_ALLOW_RUNASROOT".into(), "1".into()));

@@ -4,13 +4,17 @@
 //! somebody put where the file is to be.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::OFlag;
 use nix::unistd::geteuid;
 
 use super::users::Account;
+
+/// The runner's own small files have some hundred bytes.
+const PLAIN_LIMIT: u64 = 1 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
@@ -81,6 +85,20 @@ pub fn replace(path: &Path, contents: &[u8], mode: u32) -> Result<(), FilesError
         let _ = fs::remove_file(&temp);
         FilesError::Write { path: path.to_owned(), source }
     })
+}
+
+/// What a file holds that lies where jobs may write: only a plain one that is not large is read. A link could
+/// lead to what nobody but us may read, and a pipe would hold us up for ever.
+pub fn read_plain(path: &Path) -> io::Result<Vec<u8>> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() || meta.len() > PLAIN_LIMIT {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is no small plain file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(PLAIN_LIMIT).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Makes `path` and its missing parents; it gets `mode`, and must then be a folder that belongs to us
@@ -188,6 +206,20 @@ mod tests {
         write_atomic(&path, b"new", 0o600, None).unwrap();
         assert_eq!(fs::read(&victim).unwrap(), b"untouched");
         assert!(fs::symlink_metadata(&path).unwrap().is_file());
+    }
+
+    #[test]
+    fn only_a_small_plain_file_is_read_where_jobs_may_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("plain"), "text").unwrap();
+        std::os::unix::fs::symlink(path("plain"), path("link")).unwrap();
+        nix::unistd::mkfifo(&path("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        File::create(path("large")).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(read_plain(&path("plain")).unwrap(), b"text");
+        for name in ["link", "pipe", "large", "missing"] {
+            assert!(read_plain(&path(name)).is_err(), "{name}");
+        }
     }
 
     #[test]
