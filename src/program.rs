@@ -27,18 +27,18 @@ const TELL_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs the program; `args` begin with its name.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
-    let exit = run_command(args.into_iter().collect());
+    let exit = run_command(&args.into_iter().collect::<Vec<_>>());
     log::finish();
     exit
 }
 
-fn run_command(args: Vec<OsString>) -> Exit {
+fn run_command(args: &[OsString]) -> Exit {
     // The provider is the process's; a second one in a test is no error.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let env = Environment::of_process();
     let invocation = match cli::parse(args.iter().cloned()) {
         Ok(invocation) => invocation,
-        Err(error) => return typed_wrong(&error, env, cli::is_boot(&args)),
+        Err(error) => return typed_wrong(&error, env, cli::is_boot(args)),
     };
     match invocation {
         Invocation::Run { flags } => in_runtime(boot(Layers::new(flags, env), Goal::Run)),
@@ -194,11 +194,8 @@ async fn refuse(layers: &Layers, bootstrap: Option<&Bootstrap>, error: Error) ->
 fn is_first_start(layers: &Layers, access: Option<&Access>, error: &Error) -> bool {
     let dirs = config::dirs(layers, &Account::current());
     let memories = state::runner_memories(&dirs.state);
-    if let Some(memory) = memories
-        .iter()
-        .find_map(|path| Memory::read(path))
-        .filter(|memory| memory.is_of_the_living())
-    {
+    let mut memories = memories.iter().filter_map(|path| Memory::read(path));
+    if let Some(memory) = memories.find(Memory::is_of_the_living) {
         // It was started by one of us that has gone, and may have a job.
         warn!(pid = memory.pid, "the runner of an earlier start is alive; it is left alone");
         return false;

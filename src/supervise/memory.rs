@@ -79,7 +79,6 @@ pub(super) mod moment {
 
     use super::{Duration, Instant, uptime};
 
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
     pub(crate) fn serialize<S: Serializer>(at: &Instant, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_u64(millis(*at))
     }

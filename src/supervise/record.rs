@@ -36,7 +36,7 @@ impl Record {
         leave: Leave,
     ) -> Self {
         let was_listening = clock.listening.is_some();
-        Self { progress, clock, starts, asked, leave, was_listening, ..Self::default() }
+        Self { progress, leave, asked, starts, clock, was_listening, ..Self::default() }
     }
 
     pub(super) fn started(&mut self) {

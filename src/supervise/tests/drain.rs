@@ -48,8 +48,8 @@ async fn a_job_that_stands_unread_in_the_pipe_is_waited_for() {
     life.listening().await;
     std::fs::write(life.home.path().join("go-on"), "").unwrap();
     while life.home.read("said").is_empty() {
-        // Not asleep in the runtime: the supervisor is to have no time to read it.
-        std::thread::sleep(Duration::from_millis(10));
+        // Not in the runtime: the supervisor is to have no time to read it.
+        std::thread::yield_now();
     }
     life.supervisor.drain(Why::Asked);
     let end = life.end().await;
