@@ -33,6 +33,8 @@ pub struct Limits {
 
 /// When each of the limits began to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+// Notes may be of another version of this program, which was replaced beside a running job.
+#[serde(default)]
 pub(super) struct Clock {
     #[serde(with = "maybe_moment")]
     pub(super) started: Option<Instant>,

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
-use nix::unistd::{Pid, getpgid};
+use nix::unistd::{Pid, getpgid, getpgrp};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -29,6 +29,7 @@ pub struct Memory {
     clock: Clock,
     progress: Progress,
     asked: Option<Order>,
+    #[serde(default)]
     leave: Leave,
     /// The log that was there before this start, and how long it was.
     log_before: Option<(String, u64)>,
@@ -41,10 +42,11 @@ impl Memory {
         (memory.boot == boot_id()).then_some(memory)
     }
 
-    /// Whether its runner lives: a process that leads a group of its own, as each of ours does.
+    /// Whether its runner lives: a process that leads a group of its own, as each of ours does. In a container
+    /// that was started again the number may be ours.
     pub fn is_of_the_living(&self) -> bool {
         let pid = i32::try_from(self.pid).ok().map(Pid::from_raw);
-        pid.is_some_and(|pid| getpgid(Some(pid)) == Ok(pid))
+        pid.is_some_and(|pid| getpgid(Some(pid)) == Ok(pid) && getpgrp() != pid)
     }
 
     pub(super) fn write(&self, path: &Path) -> Result<(), FilesError> {
