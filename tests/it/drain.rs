@@ -95,6 +95,16 @@ fn a_hangup_right_after_the_sigterm_is_no_second_asking() {
 }
 
 #[test]
+fn a_frozen_listener_is_ended_all_the_same() {
+    let (sim, instance) = sim(RunnerScript::new());
+    let running = idle(Boot::of(&instance).env("GARM_STOP_GRACE", "500ms"), &sim);
+    let listener = garm_sim::archive::runner_runs(&running.home())[0].pid;
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(listener), Signal::SIGSTOP).unwrap();
+    running.signal(Signal::SIGTERM);
+    assert_drained(&sim, &running.wait(FAST));
+}
+
+#[test]
 fn signals_that_ask_for_nothing_cost_no_job() {
     use Signal::{SIGALRM, SIGIO, SIGPROF, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH, SIGXFSZ};
     let (sim, instance) = sim(RunnerScript::one_job(Duration::ZERO, Duration::from_secs(1)));

@@ -1,6 +1,7 @@
 //! What is left to read when an instance has ended, and what becomes of its machine.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::support::after::{Scene, wait, wait_for_note, wait_for_status};
-use crate::support::{Boot, Ended, LONG, Running, good, read, scripted};
+use crate::support::{Boot, Ended, LONG, Mounted, Running, good, read, scripted};
 
 fn life(ended: &Ended) -> Value {
     serde_json::from_str(&read(&ended.state().join("state.json"))).unwrap_or_default()
@@ -80,6 +81,23 @@ fn the_state_file_follows_a_runner_that_stays_from_job_to_job() {
     let running = followed(&sim, boot, &states);
     running.signal(Signal::SIGTERM);
     running.wait(LONG).expect(&sim, 0);
+}
+
+#[test]
+fn a_full_state_folder_costs_neither_the_job_nor_its_end() {
+    let script = RunnerScript::one_job(Duration::from_millis(1500), Duration::from_secs(1));
+    let sim = scripted(script);
+    let instance = sim.create(InstanceSpec::default());
+    let boot = Boot::of(&instance).as_root();
+    let state = boot.path("work/state");
+    let disk = Mounted::tmpfs(&state, "64k");
+    let running = boot.spawn();
+    wait_for_status(&running, &sim, "idle");
+    let fill = File::create(state.join("fill")).unwrap();
+    while (&fill).write_all(&[0; 4096]).is_ok() {}
+    let ended = running.wait(LONG).expect_job(&sim).expect_said(&sim, "No space left");
+    assert!(ended.stderr.contains("job build: Succeeded"), "{}", ended.stderr);
+    drop((fill, disk));
 }
 
 #[test]
