@@ -214,7 +214,7 @@ struct Boot {
 impl Boot {
     async fn story(&self) -> Result<Outcome, Error> {
         self.during(Phase::Preflight, async { self.preflight() }).await?;
-        let assignment = self.during(Phase::Discover, self.discover()).await?;
+        let assignment = self.during(Phase::Discover, Box::pin(self.discover())).await?;
         let papers = self.during(Phase::Fetch, Box::pin(self.fetch(assignment))).await?;
         self.during(Phase::Dependencies, self.needs()).await?;
         let agent_id = self.during(Phase::Configure, self.configure(papers)).await?;
@@ -272,7 +272,8 @@ impl Boot {
             self.ca_certs().await;
             Ok(())
         };
-        let (packages, docker) = tokio::join!(packages, self.docker());
+        let (packages, docker) =
+            tokio::join!(self.step("libraries", packages), self.step("docker", self.docker()));
         packages.and(docker)
     }
 
@@ -366,6 +367,14 @@ impl Boot {
             warn!("failed to {error}");
         }
         watched::tell(&self.service, &self.life.borrow());
+    }
+
+    /// Runs what a phase does beside other work, with its times noted.
+    async fn step<T>(&self, name: &str, work: impl Future<Output = T>) -> T {
+        let start = self.timeline.borrow().elapsed();
+        let done = Box::pin(work).await;
+        self.timeline.borrow_mut().add_step(self.phase.get(), name, start);
+        done
     }
 
     /// Runs one phase, with its times noted.

@@ -33,8 +33,6 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
 }
 
 fn run_command(args: &[OsString]) -> Exit {
-    // The provider is the process's; a second one in a test is no error.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let env = Environment::of_process();
     let invocation = match cli::parse(args.iter().cloned()) {
         Ok(invocation) => invocation,

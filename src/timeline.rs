@@ -57,9 +57,29 @@ pub struct Span {
     /// Bytes that came over the network in this phase, where it fetched something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// What it did side by side, where it did. The phase ended with the last of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
 }
 
-/// The boot's clock. Phases may overlap (the fetch runs beside others).
+impl Span {
+    /// The step that the phase waited for: it ended last.
+    pub fn awaited(&self) -> Option<&Step> {
+        let end = |step: &Step| step.start + step.seconds;
+        self.steps.iter().max_by(|one, other| end(one).total_cmp(&end(other)))
+    }
+}
+
+/// Work that a phase did beside other work.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Step {
+    pub step: String,
+    /// Seconds from the start of the boot.
+    pub start: f64,
+    pub seconds: f64,
+}
+
+/// The boot's clock.
 #[derive(Debug)]
 pub struct Timeline {
     began: Instant,
@@ -86,7 +106,7 @@ impl Timeline {
 
     pub fn begin(&mut self, phase: Phase) {
         let start = self.elapsed().as_secs_f64();
-        self.spans.push(Span { phase, start, seconds: None, bytes: None });
+        self.spans.push(Span { phase, start, seconds: None, bytes: None, steps: vec![] });
     }
 
     pub fn end(&mut self, phase: Phase) {
@@ -100,6 +120,15 @@ impl Timeline {
     pub fn add_bytes(&mut self, phase: Phase, bytes: u64) {
         if let Some(span) = self.open(phase) {
             *span.bytes.get_or_insert(0) += bytes;
+        }
+    }
+
+    /// Notes that `phase`, which is on, has done `step` from `start` until now.
+    pub fn add_step(&mut self, phase: Phase, step: &str, start: Duration) {
+        let seconds = self.elapsed().saturating_sub(start).as_secs_f64();
+        if let Some(span) = self.open(phase) {
+            let (step, start) = (step.to_owned(), start.as_secs_f64());
+            span.steps.push(Step { step, start, seconds });
         }
     }
 
@@ -148,6 +177,7 @@ mod tests {
             start: 0.0,
             seconds: Some(5.14),
             bytes: None,
+            steps: vec![],
         });
         assert!(
             timeline.summary().ends_with(" s (fetch 5.1 s)")

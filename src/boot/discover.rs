@@ -29,8 +29,16 @@ impl Boot {
             system.version,
             os::forge_arch()
         );
-        self.reporter.first_contact(&message).await?;
-        let mut metadata = self.garm.runner_metadata().await;
+        // Asked beside the first word, over a connection that will be needed anyway.
+        let first_word = self.reporter.first_contact(&message);
+        let early = async { Ok(self.garm.runner_metadata_once().await) };
+        let ((), early) =
+            tokio::try_join!(self.step("first word", first_word), self.step("metadata", early))?;
+        // Only a good answer counts: before the first word GARM may not have known this instance.
+        let mut metadata = match early {
+            Ok(metadata) => Ok(metadata),
+            Err(_) => self.garm.runner_metadata().await,
+        };
         if self.config.bootstrap.is_none() && metadata.as_ref().is_err_and(HttpError::is_dropped) {
             // Nothing else says what the metadata says: better to be sure that it is no bad hour.
             metadata = self.garm.runner_metadata().await;

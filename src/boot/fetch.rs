@@ -48,16 +48,17 @@ impl Boot {
         let patience = self.garm.patience();
         let halt = patience.cancel.child_token();
         let while_useful = Patience { cancel: halt.clone(), ..patience.clone() };
-        let papers = async {
+        let papers = self.step("papers", async {
             let papers = self.fetch_papers(papers).await;
             // Without papers the runner is of no use, and its download need not be waited for.
             if papers.is_err() {
                 halt.cancel();
             }
             papers
-        };
-        let runner = self.fetch_runner(&candidates, &while_useful);
+        });
+        let runner = self.step("runner", self.fetch_runner(&candidates, &while_useful));
         let system = authorities::add_to_system(&self.config, &trust, &patience.cancel);
+        let system = self.step("authorities", system);
         let (papers, system_knows) = match self.goal {
             Goal::Run => {
                 let (runner, papers, system_knows) = tokio::join!(runner, papers, system);
@@ -126,8 +127,11 @@ impl Boot {
                     let file = self.garm.credential(name).await;
                     file.map_err(|source| told::garm("the JIT files", source))
                 };
-                let (runner, credentials) = (file("runner").await?, file("credentials").await?);
-                let rsa_params = file("credentials_rsaparams").await?;
+                // In two rows: so many connections are open since `discover`.
+                let others = async {
+                    Ok((file("credentials").await?, file("credentials_rsaparams").await?))
+                };
+                let (runner, (credentials, rsa_params)) = tokio::try_join!(file("runner"), others)?;
                 Ok(Fetched::Jit(JitFiles::check(runner, credentials, rsa_params)?))
             }
             Papers::Token(registration) => self.registration_token(registration).await,

@@ -8,6 +8,7 @@ use tracing::{info, warn};
 use super::{Boot, LAST_WORD};
 use crate::error::Error;
 use crate::garm::IdleOutcome;
+use crate::host::memory;
 use crate::http::Patience;
 use crate::state::{Life, Told};
 use crate::supervise::{End, State, Supervisor, Why};
@@ -64,10 +65,18 @@ impl Boot {
         runner: &Supervisor,
         told: Told,
     ) -> Result<Box<End>, Error> {
+        self.rest();
         tokio::select! {
             end = lead => Ok(end),
             never = self.drain_orphan(runner, told) => match never {},
         }
+    }
+
+    /// From here on the machine is the job's: no connection is kept, and no memory that is not used.
+    fn rest(&self) {
+        self.garm.rest();
+        self.http.borrow().rest();
+        memory::give_back();
     }
 
     /// A runner that was gone without GARM having taken `idle`: fine if it has had its job.

@@ -48,9 +48,18 @@ fn table(record: &Record) -> String {
         let bytes = span.bytes.map(|bytes| bytes.to_string()).unwrap_or_default();
         let line = format!("{:<14}{:>10.3}{took:>10}{bytes:>14}", span.phase.name(), span.start);
         let _ = writeln!(out, "{}", line.trim_end());
+        for step in &span.steps {
+            let name = format!("  {}", step.step);
+            let awaited = span.awaited().is_some_and(|awaited| std::ptr::eq(awaited, step));
+            let mark = if awaited { " *" } else { "" };
+            let _ = writeln!(out, "{name:<14}{:>10.3}{:>10.3}{mark}", step.start, step.seconds);
+        }
     }
     let end = record.phases.iter().map(|span| span.start + span.seconds.unwrap_or_default());
     let _ = writeln!(out, "{:<14}{:>10.3}", "end", end.fold(0.0, f64::max));
+    if record.phases.iter().any(|span| !span.steps.is_empty()) {
+        out.push_str("\n* : of what was done side by side, this was waited for\n");
+    }
     if record.phases.iter().any(|span| span.seconds.is_none()) {
         out.push_str("\n- : still on when this was written\n");
     }
@@ -60,21 +69,26 @@ fn table(record: &Record) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::timeline::{Phase, Span};
+    use crate::timeline::{Phase, Span, Step};
 
     #[test]
-    fn the_table_shows_what_is_still_on() {
-        let span = |phase, start, seconds, bytes| Span { phase, start, seconds, bytes };
-        let phases = vec![
-            span(Phase::Fetch, 0.1, Some(5.25), Some(160_000_000)),
-            span(Phase::Supervise, 5.4, None, None),
-        ];
+    fn the_table_shows_what_was_waited_for_and_what_is_still_on() {
+        let step = |step: &str, start, seconds| Step { step: step.to_owned(), start, seconds };
+        let steps = vec![step("papers", 0.1, 0.3), step("runner", 0.1, 5.25)];
+        let (phase, bytes) = (Phase::Fetch, Some(160_000_000));
+        let fetch = Span { phase, start: 0.1, seconds: Some(5.25), bytes, steps };
+        let (phase, steps) = (Phase::Supervise, vec![]);
+        let supervise = Span { phase, start: 5.4, seconds: None, bytes: None, steps };
+        let phases = vec![fetch, supervise];
         let table = table(&Record { began_at: "2026-12-01T00:00:00.000Z".to_owned(), phases });
         let expected = "boot of 2026-12-01T00:00:00.000Z\n\n\
              phase             from/s    took/s         bytes\n\
              fetch              0.100     5.250     160000000\n\
+             \x20 papers           0.100     0.300\n\
+             \x20 runner           0.100     5.250 *\n\
              supervise          5.400         -\n\
              end                5.400\n\n\
+             * : of what was done side by side, this was waited for\n\n\
              - : still on when this was written\n";
         assert_eq!(table, expected);
     }

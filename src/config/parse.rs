@@ -74,7 +74,12 @@ pub(super) fn value<T>(
 }
 
 pub(super) fn http_url(found: &Found) -> Result<Url, ConfigError> {
-    value(found, "an http:// or https:// address", parse_http_url)
+    let expected = if found.value().is_ascii() {
+        "an http:// or https:// address"
+    } else {
+        "an address in ASCII: write the name of its host as xn--..., as DNS has it"
+    };
+    value(found, expected, parse_http_url)
 }
 
 pub(super) fn parse_http_url(text: &str) -> Option<Url> {

@@ -101,6 +101,11 @@ impl Garm {
         Self { http, access, patience, clock: Clock::default() }
     }
 
+    /// Keeps no connection from now on: there is nothing to say for a long time.
+    pub fn rest(&self) {
+        self.http.rest();
+    }
+
     pub fn access(&self) -> &Access {
         &self.access
     }

@@ -1,8 +1,10 @@
 //! The one HTTP client.
 //!
-//! Keeps a few connections open and reuses them. Follows redirects, but never for a request to an API
-//! prefix: GARM's `301` for an unclean path would turn a POST into a GET.
+//! Keeps a few connections open and reuses them, until it is told to rest ([`Http::rest`]). Follows
+//! redirects, but never for a request to an API prefix: GARM's `301` for an unclean path would turn a
+//! POST into a GET.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +14,7 @@ use url::Url;
 
 use super::error::read_details;
 use super::proxy::Routes;
-use super::{HttpError, ProxySettings, Trust, display_url};
+use super::{HttpError, ProxySettings, Trust, display_url, tls};
 
 const USER_AGENT: &str = concat!("garm-bootstrap/", env!("CARGO_PKG_VERSION"));
 /// GARM closes an idle connection after 60 s; ours are not reused that late.
@@ -58,9 +60,48 @@ pub struct Reply {
 /// The client. Cloning shares its connections.
 #[derive(Debug, Clone)]
 pub struct Http {
-    client: Client,
+    client: Arc<Mutex<Client>>,
+    recipe: Arc<Recipe>,
+}
+
+/// What a client is made of.
+#[derive(Debug)]
+struct Recipe {
+    tls: rustls::ClientConfig,
     routes: Routes,
+    api: Vec<Url>,
     timeouts: Timeouts,
+}
+
+impl Recipe {
+    fn client(&self, connections: Connections) -> Result<Client, ClientError> {
+        let mut builder = Client::builder()
+            .user_agent(USER_AGENT)
+            .connect_timeout(self.timeouts.connect)
+            .read_timeout(self.timeouts.silence)
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .tcp_nodelay(true)
+            .redirect(redirects(self.api.clone()))
+            // A download's address may hold a signature in its query; the next host need not have it.
+            .referer(false)
+            .tls_backend_preconfigured(self.tls.clone())
+            .no_proxy();
+        if let Connections::Closed = connections {
+            builder = builder.pool_max_idle_per_host(0);
+        }
+        if !self.routes.is_empty() {
+            let routes = self.routes.clone();
+            builder = builder.proxy(Proxy::custom(move |url| routes.proxy_for(url).cloned()));
+        }
+        builder.build().map_err(|error| ClientError(error.to_string()))
+    }
+}
+
+/// What becomes of a connection after its answer.
+#[derive(Debug, Clone, Copy)]
+enum Connections {
+    Kept,
+    Closed,
 }
 
 impl Http {
@@ -77,27 +118,23 @@ impl Http {
         timeouts: Timeouts,
     ) -> Result<Self, ClientError> {
         let routes = Routes::read(proxy)?;
-        let mut builder = Client::builder()
-            .user_agent(USER_AGENT)
-            .connect_timeout(timeouts.connect)
-            .read_timeout(timeouts.silence)
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .tcp_nodelay(true)
-            .redirect(redirects(api))
-            // A download's address may hold a signature in its query; the next host need not have it.
-            .referer(false)
-            .tls_backend_preconfigured(tls(trust)?)
-            .no_proxy();
-        if !routes.is_empty() {
-            let routes = routes.clone();
-            builder = builder.proxy(Proxy::custom(move |url| routes.proxy_for(url).cloned()));
+        let recipe = Recipe { tls: tls::config(trust)?, routes, api, timeouts };
+        let client = recipe.client(Connections::Kept)?;
+        Ok(Self { client: Arc::new(Mutex::new(client)), recipe: Arc::new(recipe) })
+    }
+
+    /// Closes the connections that nobody uses, and keeps none open from now on. For the long time in
+    /// which there is nothing to say: a connection that is kept costs a look at it every minute, and after
+    /// hours no router on its way knows it any more.
+    pub fn rest(&self) {
+        // It could be made once, so it can be made again; were it not so, the first one stays.
+        if let Ok(client) = self.recipe.client(Connections::Closed) {
+            *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
         }
-        let client = builder.build().map_err(|error| ClientError(error.to_string()))?;
-        Ok(Self { client, routes, timeouts })
     }
 
     pub fn request(&self, method: Method, url: Url) -> RequestBuilder {
-        self.client.request(method, url)
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).request(method, url)
     }
 
     /// One attempt at a request with a small answer. Anything but a 2xx is [`HttpError::Status`].
@@ -109,7 +146,7 @@ impl Http {
             let body = self.read_body(&mut response).await?;
             Ok(Reply { body, date: date_of(&response) })
         };
-        let limit = self.timeouts.attempt;
+        let limit = self.recipe.timeouts.attempt;
         tokio::time::timeout(limit, whole).await.unwrap_or(Err(HttpError::TimedOut {
             method,
             url,
@@ -123,9 +160,9 @@ impl Http {
     }
 
     async fn open(&self, attempt: Attempt) -> Result<Response, HttpError> {
-        let Attempt { method, url, request } = attempt;
+        let Attempt { client, method, url, request } = attempt;
         let asked = request.url().clone();
-        let mut response = self.client.execute(request).await.map_err(|source| {
+        let mut response = client.execute(request).await.map_err(|source| {
             // After a redirect it is another host that failed.
             let at = source.url().cloned().unwrap_or(asked);
             self.transport(method.clone(), &at, source)
@@ -151,7 +188,7 @@ impl Http {
 
     /// That no (whole) answer came from `url`.
     pub fn transport(&self, method: Method, url: &Url, source: reqwest::Error) -> HttpError {
-        let peer = self.routes.peer(url);
+        let peer = self.recipe.routes.peer(url);
         HttpError::Transport { method, url: display_url(url), peer, source }
     }
 
@@ -176,18 +213,6 @@ impl Http {
     }
 }
 
-/// TLS as the client speaks it: with the process's provider, and these authorities.
-fn tls(trust: &Trust) -> Result<rustls::ClientConfig, ClientError> {
-    // None is installed only in a test that goes past `run`.
-    let provider = rustls::crypto::CryptoProvider::get_default()
-        .cloned()
-        .unwrap_or_else(|| rustls::crypto::ring::default_provider().into());
-    let builder = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| ClientError(error.to_string()))?;
-    Ok(builder.with_root_certificates(trust.roots()).with_no_client_auth())
-}
-
 /// Where a redirect that is not followed leads.
 fn target(response: &Response) -> Option<Url> {
     let location = response.headers().get(reqwest::header::LOCATION)?.to_str().ok()?;
@@ -196,6 +221,7 @@ fn target(response: &Response) -> Option<Url> {
 
 /// A request with what an error says of it.
 struct Attempt {
+    client: Client,
     method: Method,
     url: String,
     request: reqwest::Request,
@@ -203,13 +229,15 @@ struct Attempt {
 
 impl Attempt {
     fn of(request: RequestBuilder) -> Result<Self, HttpError> {
-        let request = request.build().map_err(|source| HttpError::Unexpected {
+        let (client, request) = request.build_split();
+        let request = request.map_err(|source| HttpError::Unexpected {
             method: Method::GET,
             url: source.url().map(display_url).unwrap_or_default(),
             expected: "to be had",
             why: format!("the request cannot be made: {}", source.without_url()),
         })?;
-        Ok(Self { method: request.method().clone(), url: display_url(request.url()), request })
+        let (method, url) = (request.method().clone(), display_url(request.url()));
+        Ok(Self { client, method, url, request })
     }
 }
 

@@ -9,6 +9,7 @@ mod error;
 mod proxy;
 pub mod retry;
 mod roots;
+mod tls;
 mod trust;
 
 pub use cause::Peer;

@@ -30,8 +30,8 @@ use crate::http::{Http, HttpError, Patience, Policy, display_url, retry};
 use crate::secret::Secret;
 
 /// Pieces of the body between the network and the unpacker. A piece may have 400 kB, and what has been
-/// used once stays with the process: 32 of them were 10 MB for as long as the runner lived.
-const PIECES: usize = 6;
+/// used once stays with the process: 32 of them were 10 MB.
+const PIECES: usize = 4;
 /// Attempts at one address before the next is tried, where there are several.
 const ATTEMPTS_EACH: u32 = 3;
 

@@ -33,14 +33,24 @@ enum Kind {
     Link,
 }
 
+/// What was admitted under a name.
+#[derive(Debug, Clone, Copy)]
+enum Node {
+    /// Its index in [`Policy::folders`].
+    Folder(usize),
+    File,
+    Link,
+}
+
 /// The judge of one archive; it is told of every entry in order.
 #[derive(Debug)]
 pub struct Policy {
     limits: Limits,
-    /// Index 0 is the root. A node is known by its parent and its name, so that a path of many
-    /// parts costs no more than its parts.
-    kinds: Vec<Kind>,
-    children: HashMap<(usize, OsString), usize>,
+    /// What lies in each folder, by name; index 0 is the root. So a path of many parts costs no more
+    /// than its parts, and to look one up takes no copy of it.
+    folders: Vec<HashMap<OsString, Node>>,
+    /// How many there are in all folders.
+    nodes: usize,
     entries: usize,
     declared: u64,
     written: u64,
@@ -48,8 +58,8 @@ pub struct Policy {
 
 impl Policy {
     pub fn new(limits: Limits) -> Self {
-        let (kinds, children) = (vec![Kind::Folder], HashMap::new());
-        Self { limits, kinds, children, entries: 0, declared: 0, written: 0 }
+        let folders = vec![HashMap::new()];
+        Self { limits, folders, nodes: 0, entries: 0, declared: 0, written: 0 }
     }
 
     /// Judges the next entry.
@@ -128,12 +138,13 @@ impl Policy {
             Kind::Link => Some(target(claim.target.unwrap_or_default(), above.len())?),
             _ => None,
         };
-        let mut parent = 0;
+        let mut folder = 0;
         for part in above {
-            parent = self.enter(parent, part)?;
+            folder = self.enter(folder, part)?;
         }
-        self.place(parent, name, kind)?;
-        let path: PathBuf = parts.iter().collect();
+        self.place(folder, name, kind)?;
+        let mut path = PathBuf::with_capacity(claim.path.len());
+        path.extend(&parts);
         Ok(match (kind, target) {
             (Kind::Link, Some(target)) => Admitted::Link { path, target },
             (Kind::Folder, _) => Admitted::Folder(path),
@@ -141,38 +152,40 @@ impl Policy {
         })
     }
 
-    /// The folder `name` in `parent`; one that only this path implies is noted, too.
-    fn enter(&mut self, parent: usize, name: &OsStr) -> Result<usize, Rule> {
-        match self.child(parent, name) {
-            None => self.add(parent, name, Kind::Folder),
-            Some(node) => match self.kinds[node] {
-                Kind::Folder => Ok(node),
-                Kind::File => Err(Rule::ThroughFile),
-                Kind::Link => Err(Rule::ThroughLink),
-            },
+    /// The folder `name` in `folder`; one that only this path implies is noted, too.
+    fn enter(&mut self, folder: usize, name: &OsStr) -> Result<usize, Rule> {
+        match self.folders[folder].get(name) {
+            None => self.add_folder(folder, name),
+            Some(Node::Folder(inner)) => Ok(*inner),
+            Some(Node::File) => Err(Rule::ThroughFile),
+            Some(Node::Link) => Err(Rule::ThroughLink),
         }
     }
 
-    fn place(&mut self, parent: usize, name: &OsStr, kind: Kind) -> Result<(), Rule> {
-        match self.child(parent, name).map(|node| self.kinds[node]) {
-            None => self.add(parent, name, kind).map(drop),
-            Some(Kind::Folder) if kind == Kind::Folder => Ok(()),
-            Some(_) => Err(Rule::Twice),
+    fn place(&mut self, folder: usize, name: &OsStr, kind: Kind) -> Result<(), Rule> {
+        match (self.folders[folder].get(name), kind) {
+            (None, Kind::Folder) => self.add_folder(folder, name).map(drop),
+            (None, Kind::File) => self.add(folder, name, Node::File),
+            (None, Kind::Link) => self.add(folder, name, Node::Link),
+            (Some(Node::Folder(_)), Kind::Folder) => Ok(()),
+            (Some(_), _) => Err(Rule::Twice),
         }
     }
 
-    fn child(&self, parent: usize, name: &OsStr) -> Option<usize> {
-        self.children.get(&(parent, name.to_owned())).copied()
+    fn add_folder(&mut self, folder: usize, name: &OsStr) -> Result<usize, Rule> {
+        let inner = self.folders.len();
+        self.add(folder, name, Node::Folder(inner))?;
+        self.folders.push(HashMap::new());
+        Ok(inner)
     }
 
-    fn add(&mut self, parent: usize, name: &OsStr, kind: Kind) -> Result<usize, Rule> {
-        let node = self.kinds.len();
-        if node > self.limits.entries {
+    fn add(&mut self, folder: usize, name: &OsStr, node: Node) -> Result<(), Rule> {
+        if self.nodes >= self.limits.entries {
             return Err(Rule::TooMany(self.limits.entries));
         }
-        self.kinds.push(kind);
-        self.children.insert((parent, name.to_owned()), node);
-        Ok(node)
+        self.nodes += 1;
+        self.folders[folder].insert(name.to_owned(), node);
+        Ok(())
     }
 }
 

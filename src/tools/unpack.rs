@@ -25,13 +25,13 @@ mod stream;
 mod writer;
 
 use std::cell::Cell;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use tokio_util::sync::CancellationToken;
 
-pub use self::stream::{ByteSender, ByteStream, Closed, byte_stream};
+pub use self::stream::{ByteSender, ByteStream, Closed, Pieces, byte_stream};
 
 use self::input::{Allowance, Members, Source};
 use self::writer::{Sink, Tree};
@@ -40,8 +40,6 @@ use super::disk_trouble;
 use super::policy::{self, Admitted, Claim, Limits, Policy, Refusal, Rule};
 use crate::host::users::Account;
 
-/// Compressed bytes are taken from the input in pieces of this size.
-const INPUT_BUFFER: usize = 128 << 10;
 /// So much of the beginning is looked at, to say what came if it is no archive.
 const BEGINNING: u64 = 512;
 /// The most that may stand between the contents of two entries: headers, long names, PAX records.
@@ -55,7 +53,7 @@ pub struct Order<'a> {
     /// Who gets the files; only root can give them away.
     pub owner: Option<&'a Account>,
     pub limits: Limits,
-    /// Looked at before each read of the input. A read that waits for bytes is not woken: whoever
+    /// Looked at before each piece of the input. A wait for the next one is not ended: whoever
     /// feeds a [`ByteStream`] has to drop its sender as well.
     pub cancel: &'a CancellationToken,
 }
@@ -107,7 +105,7 @@ pub fn expected_bytes(compressed: u64) -> u64 {
 }
 
 /// Unpacks all of `input` into the empty folder `into`.
-pub fn unpack(input: impl Read, into: &Path, order: &Order<'_>) -> Result<Unpacked, UnpackError> {
+pub fn unpack(input: impl Pieces, into: &Path, order: &Order<'_>) -> Result<Unpacked, UnpackError> {
     let tree = Tree::open(into, order.owner)?;
     let (hasher, to_hash) = hash::channel();
     let (mut sink, to_write) = writer::channel();
@@ -163,18 +161,17 @@ impl From<Refusal> for Stop {
 
 /// Reads the archive and hands its entries to `sink`, then reads the input to its end; the number of
 /// files and of their bytes.
-fn read_archive<R: Read>(
-    source: &mut Source<'_, R>,
+fn read_archive<P: Pieces>(
+    source: &mut Source<'_, P>,
     limits: Limits,
     sink: &mut Sink,
 ) -> Result<(u64, u64), Stop> {
-    let mut packed = BufReader::with_capacity(INPUT_BUFFER, source);
     let mut beginning = Vec::new();
-    (&mut packed).take(BEGINNING).read_to_end(&mut beginning).map_err(Stop::Broken)?;
+    source.take(BEGINNING).read_to_end(&mut beginning).map_err(Stop::Broken)?;
     if let Some(came) = input::not_gzip(&beginning) {
         return Err(Stop::Failed(UnpackError::NotGzip { came }));
     }
-    let mut packed = io::Cursor::new(beginning).chain(packed);
+    let mut packed = io::Cursor::new(beginning).chain(source);
     let allowed = Cell::new(HEADERS_MAX);
     let counts = {
         let inflated = Allowance::new(Members::new(&mut packed), &allowed);
@@ -227,7 +224,7 @@ fn read_entries<R: Read>(
             Admitted::File(path) => {
                 files += 1;
                 last.clone_from(&path);
-                sink.file(path, mode)?;
+                sink.file(path, mode, size)?;
                 allowed.set(u64::MAX);
                 bytes += copy_contents(&mut entry, size, &last, &mut policy, sink)?;
             }

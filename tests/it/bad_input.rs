@@ -125,6 +125,12 @@ const ROWS: &[Row] = &[
         told: false,
     },
     Row {
+        what: "a host that is not written as DNS has it",
+        prepare: |boot| boot.env("METADATA_URL", "https://gärm.example/metadata"),
+        words: &["$METADATA_URL", "https://gärm.example/metadata", "ASCII", "xn--"],
+        told: true,
+    },
+    Row {
         what: "a bad duration",
         prepare: |boot| boot.flag("deadline", "soon"),
         words: &["--deadline", "\"soon\"", "90s"],

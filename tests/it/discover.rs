@@ -49,7 +49,18 @@ fn a_garm_that_never_knows_us_means_superseded() {
     let took = began.elapsed();
     assert!((3..15).contains(&took.as_secs()), "{took:?}\n{}", ended.story(&sim));
     assert!(calls_to(&sim, Endpoint::Download).is_empty(), "{}", ended.story(&sim));
-    assert!(calls_to(&sim, Endpoint::RunnerMetadata).is_empty(), "{}", ended.story(&sim));
+    // It is asked beside the first word, once.
+    assert_eq!(calls_to(&sim, Endpoint::RunnerMetadata).len(), 1, "{}", ended.story(&sim));
+}
+
+#[test]
+fn what_garm_refuses_to_say_beside_the_first_word_is_asked_once_more_after_it() {
+    let sim = good();
+    let instance = sim.create(spec());
+    let refuses = FaultKind::unauthorized();
+    sim.fault(Fault::new(Endpoint::RunnerMetadata).once().kind(refuses));
+    let ended = Boot::of(&instance).run().expect_job(&sim);
+    assert_eq!(calls_to(&sim, Endpoint::RunnerMetadata).len(), 2, "{}", ended.story(&sim));
 }
 
 #[test]

@@ -59,8 +59,9 @@ impl Drop for Little {
 #[test]
 fn a_runner_that_the_kernel_kills_for_want_of_memory_is_told_as_that() {
     let little = Little::new();
-    // The job makes the Listener the best victim, and then takes all there is.
-    let eat = "echo 1000 >/proc/$PPID/oom_score_adj; exec tail /dev/zero";
+    // The job makes the Listener the best victim, and then takes all there is: by two, for the kernel
+    // rounds the score down so far that one who has nearly all would be taken instead.
+    let eat = "echo 1000 >/proc/$PPID/oom_score_adj; tail /dev/zero & exec tail /dev/zero";
     let sim =
         scripted(RunnerScript::one_job(Duration::from_millis(200), FOR_EVER).job_command(eat));
     let instance = sim.create(InstanceSpec::default());

@@ -1,4 +1,4 @@
-//! The static release binary.
+//! The static release binary, and what of it belongs to which crate.
 //!
 //! For musl where its standard library is at hand, which is what is released; else for glibc with
 //! everything linked in, which is what can be tested everywhere.
@@ -9,46 +9,51 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{man, shell};
+use crate::{man, shell, size};
 
+/// The package that is shipped, and its program.
+pub(crate) const PROGRAM: &str = "garm-bootstrap";
 /// The largest that the binary may be.
-const LIMIT: u64 = 5 << 20;
+const LIMIT: u64 = 5_000_000;
 
 /// Builds and checks the binary; its path.
 pub(crate) fn run() -> Result<PathBuf> {
-    shell::run(&mut build()?)?;
+    shell::run(&mut build(PROGRAM)?)?;
     let dist = target_dir()?.join("dist");
     fs::create_dir_all(&dist)?;
     let binary = dist.join("garm-bootstrap");
     // A running copy must not keep the new one from its place.
     let _ = fs::remove_file(&binary);
-    let made = made()?;
-    fs::copy(&made, &binary).with_context(|| format!("copy {}", made.display()))?;
+    let made = made(PROGRAM)?;
+    let with_symbols = fs::read(&made).with_context(|| format!("read {}", made.display()))?;
+    shell::run(Command::new("strip").args(["--strip-all", "-o"]).args([&binary, &made]))?;
+    print!("{}", size::table(&with_symbols)?);
     check(&binary)?;
     man::write(&dist)?;
     Ok(binary)
 }
 
-/// The command that builds it; what is added to it goes to the compiler.
-pub(crate) fn build() -> Result<Command> {
+/// The command that builds the program of a package, of the same name, as the shipped one is built, with its
+/// symbols.
+pub(crate) fn build(program: &str) -> Result<Command> {
     let target = target()?;
     let mut build = shell::cargo();
-    build.args(["rustc", "--release", "--locked", "--package", "garm-bootstrap", "--bin"]);
-    build.args(["garm-bootstrap", "--target", &target]);
+    build.args(["rustc", "--release", "--locked", "--package", program, "--bin", program]);
+    build.args(["--target", &target]);
     let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
     // With an explicit --target this does not reach proc macros and build scripts, which cannot be static.
     build.env(flags, "-C target-feature=+crt-static -C relocation-model=static");
-    build.arg("--");
+    build.args(["--", "-C", "strip=none"]);
     if links_with_lld(&target) {
-        // Functions that came out the same are kept once: 5 % of all.
-        build.args(["-C", "link-arg=-Wl,--icf=all"]);
+        // Functions that came out the same are kept once, and so are strings that end alike.
+        build.args(["-C", "link-arg=-Wl,--icf=all", "-C", "link-arg=-Wl,-O2"]);
     }
     Ok(build)
 }
 
 /// Where [`build`] puts it.
-pub(crate) fn made() -> Result<PathBuf> {
-    Ok(target_dir()?.join(target()?).join("release/garm-bootstrap"))
+pub(crate) fn made(program: &str) -> Result<PathBuf> {
+    Ok(target_dir()?.join(target()?).join("release").join(program))
 }
 
 /// rustc's own linker is the default there; elsewhere it is the system's, which may not know the flag.
@@ -81,7 +86,7 @@ fn has_interpreter(elf: &[u8]) -> bool {
 }
 
 /// The musl target of this machine where rustc has its library, else the glibc one.
-fn target() -> Result<String> {
+pub(crate) fn target() -> Result<String> {
     let host = shell::read(Command::new("rustc").args(["--print", "host-tuple"]))?;
     let host = host.trim();
     let musl = host.replace("-gnu", "-musl");

@@ -1,37 +1,30 @@
-//! `cargo xtask size`: what of the static binary belongs to which crate.
+//! What of a binary belongs to which crate.
 //!
-//! The same binary is linked once more with its symbols, and the sizes of its functions and data are
-//! added up by the crate that stands in their names. A generic function counts for the crate that its
-//! name begins with, wherever it was made; tables for unwinding and strings have no symbol and no crate.
+//! The sizes of its functions and data are added up by the crate that stands in their names. A generic
+//! function counts for the crate that its name begins with, wherever it was made; tables for unwinding and
+//! strings have no symbol and no crate.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fmt::Write as _;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{dist, shell};
-
-const SHOWN: usize = 30;
+const SHOWN: usize = 20;
 const SYMTAB: u64 = 2;
 
-/// Prints the table.
-pub(crate) fn run() -> Result<()> {
-    let mut build = dist::build()?;
-    build.args(["-C", "strip=none"]);
-    shell::run(&mut build)?;
-    let elf = fs::read(dist::made()?)?;
-    let sizes = by_crate(&elf).context("the binary's symbols cannot be read")?;
+/// The largest crates of `elf`, a line each.
+pub(crate) fn table(elf: &[u8]) -> Result<String> {
+    let sizes = by_crate(elf).context("the binary's symbols cannot be read")?;
     ensure!(!sizes.is_empty(), "the binary has no symbols");
     let total: u64 = sizes.values().sum();
     let mut rows: Vec<_> = sizes.into_iter().collect();
     rows.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
-    println!("{:>9}  crate", "bytes");
+    let mut text = format!("{:>9}  crate\n", "bytes");
     for (name, size) in rows.iter().take(SHOWN) {
-        println!("{size:>9}  {name}");
+        let _ = writeln!(text, "{size:>9}  {name}");
     }
-    println!("{total:>9}  in all, of what has a name");
-    // The next `dist` must not find this one.
-    dist::run().map(|_| ())
+    let _ = writeln!(text, "{total:>9}  in all, of what has a name");
+    Ok(text)
 }
 
 /// Bytes by crate, from the symbol table of a 64-bit little-endian ELF file.

@@ -4,10 +4,11 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::{demo, package, roots, shell};
+use crate::{demo, instructions, package, roots, shell};
 
 /// Programs that the tests use, and the Debian packages that bring them.
-const NEEDED: [(&str, &str); 14] = [
+const NEEDED: [(&str, &str); 16] = [
+    ("strip", "binutils"),
     ("unshare", "util-linux"),
     ("tar", "tar"),
     ("gcc", "gcc"),
@@ -22,6 +23,7 @@ const NEEDED: [(&str, &str); 14] = [
     ("kubectl", "kubernetes-client"),
     ("shellcheck", "shellcheck"),
     ("go", "golang-go"),
+    ("valgrind", "valgrind"),
 ];
 /// The account that runners have in the tests.
 const USER: &str = "runner";
@@ -47,7 +49,7 @@ pub(crate) fn run() -> Result<()> {
     )
 }
 
-/// Format, lints, and the static binary that the tests use, with a boot to look at.
+/// Format, lints, and the static binary that the tests use, with its instructions counted and a boot to look at.
 fn compile() -> Result<()> {
     shell::run(shell::cargo().args(["fmt", "--all", "--check"]))?;
     shell::run(shell::cargo().args([
@@ -60,6 +62,8 @@ fn compile() -> Result<()> {
         "warnings",
     ]))?;
     package::run()?;
+    // Little is left to build for it: what is shipped was built just now, in the same way.
+    instructions::run(std::iter::empty())?;
     demo::run()
 }
 

@@ -3,30 +3,56 @@
 use std::cell::Cell;
 use std::io::{self, BufRead, Read};
 
+use bytes::{Buf as _, Bytes};
 use flate2::bufread::GzDecoder;
 use tokio_util::sync::CancellationToken;
 
-use super::UnpackError;
 use super::hash::Hasher;
+use super::{Pieces, UnpackError};
 use crate::text;
 
 /// The input itself. It remembers why it failed, for inflater and tar wrap errors in their own.
-pub(super) struct Source<'a, R> {
-    input: R,
+pub(super) struct Source<'a, P> {
+    input: P,
     cancel: &'a CancellationToken,
     hasher: Hasher,
+    /// What is left of the piece that came last.
+    piece: Bytes,
+    /// How many bytes were taken.
     count: u64,
     failed: Option<UnpackError>,
     at_end: bool,
 }
 
-impl<'a, R: Read> Source<'a, R> {
-    pub(super) fn new(input: R, hasher: Hasher, cancel: &'a CancellationToken) -> Self {
-        Self { input, cancel, hasher, count: 0, failed: None, at_end: false }
+impl<'a, P: Pieces> Source<'a, P> {
+    pub(super) fn new(input: P, hasher: Hasher, cancel: &'a CancellationToken) -> Self {
+        let (piece, count, failed, at_end) = (Bytes::new(), 0, None, false);
+        Self { input, cancel, hasher, piece, count, failed, at_end }
     }
 
     pub(super) fn count(&self) -> u64 {
         self.count
+    }
+
+    fn next_piece(&mut self) -> io::Result<()> {
+        if self.cancel.is_cancelled() {
+            self.failed = Some(UnpackError::Cancelled);
+            return Err(io::Error::other("told to stop"));
+        }
+        match self.input.next() {
+            Ok(piece) => {
+                self.at_end = piece.is_empty();
+                self.hasher.update(piece.clone());
+                self.piece = piece;
+                Ok(())
+            }
+            Err(source) => {
+                let kind = source.kind();
+                let compressed_bytes = self.count;
+                self.failed = Some(UnpackError::Input { compressed_bytes, source });
+                Err(kind.into())
+            }
+        }
     }
 
     /// What `error`, met while reading through us, really is.
@@ -49,27 +75,25 @@ fn ran_dry(error: &io::Error) -> bool {
             .any(|words| error.to_string().contains(words))
 }
 
-impl<R: Read> Read for Source<'_, R> {
+impl<P: Pieces> BufRead for Source<'_, P> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.piece.is_empty() && !self.at_end {
+            self.next_piece()?;
+        }
+        Ok(&self.piece)
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.piece.advance(count);
+        self.count += count as u64;
+    }
+}
+
+impl<P: Pieces> Read for Source<'_, P> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.cancel.is_cancelled() {
-            self.failed = Some(UnpackError::Cancelled);
-            return Err(io::Error::other("told to stop"));
-        }
-        match self.input.read(buffer) {
-            Ok(count) => {
-                self.hasher.update(&buffer[..count]);
-                self.count += count as u64;
-                self.at_end = count == 0 && !buffer.is_empty();
-                Ok(count)
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
-            Err(source) => {
-                let kind = source.kind();
-                let compressed_bytes = self.count;
-                self.failed = Some(UnpackError::Input { compressed_bytes, source });
-                Err(kind.into())
-            }
-        }
+        let count = self.fill_buf()?.read(buffer)?;
+        self.consume(count);
+        Ok(count)
     }
 }
 

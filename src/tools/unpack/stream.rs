@@ -1,14 +1,31 @@
 //! A download's bytes on their way from the runtime to the thread that unpacks them.
 
-use std::io::{self, Read};
+use std::io;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
+/// Where an archive's bytes come from. Nobody copies them on their way: inflater and hasher look at the
+/// same ones.
+pub trait Pieces {
+    /// The next bytes, as many as are there; none when all have come.
+    fn next(&mut self) -> io::Result<Bytes>;
+}
+
+/// Bytes that are all there; they come in pieces all the same, so that the hasher works beside.
+impl Pieces for &[u8] {
+    fn next(&mut self) -> io::Result<Bytes> {
+        const PIECE: usize = 128 << 10;
+        let (piece, rest) = self.split_at(self.len().min(PIECE));
+        *self = rest;
+        Ok(Bytes::copy_from_slice(piece))
+    }
+}
+
 /// A pipe that holds at most `pieces` pieces.
 pub fn byte_stream(pieces: usize) -> (ByteSender, ByteStream) {
     let (send, receive) = mpsc::channel(pieces.max(1));
-    (ByteSender(send), ByteStream { receive, piece: Bytes::new(), ended: false })
+    (ByteSender(send), ByteStream { receive, ended: false })
 }
 
 /// The asynchronous end. Dropped without [`finish`](Self::finish), it leaves a stream that broke off.
@@ -48,23 +65,21 @@ impl ByteSender {
 #[derive(Debug)]
 pub struct ByteStream {
     receive: mpsc::Receiver<Piece>,
-    piece: Bytes,
     ended: bool,
 }
 
-impl Read for ByteStream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.piece.is_empty() && !self.ended {
+impl Pieces for ByteStream {
+    fn next(&mut self) -> io::Result<Bytes> {
+        while !self.ended {
             match self.receive.blocking_recv() {
-                Some(Piece::Bytes(bytes)) => self.piece = bytes,
+                Some(Piece::Bytes(bytes)) if bytes.is_empty() => {}
+                Some(Piece::Bytes(bytes)) => return Ok(bytes),
                 Some(Piece::Failed(error)) => return Err(error),
                 Some(Piece::End) => self.ended = true,
                 None => return Err(io::ErrorKind::UnexpectedEof.into()),
             }
         }
-        let count = self.piece.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&self.piece.split_to(count));
-        Ok(count)
+        Ok(Bytes::new())
     }
 }
 
@@ -75,7 +90,12 @@ mod tests {
     async fn read_all(mut stream: ByteStream) -> io::Result<Vec<u8>> {
         let read = tokio::task::spawn_blocking(move || {
             let mut all = Vec::new();
-            stream.read_to_end(&mut all).map(|_| all)
+            loop {
+                match stream.next()? {
+                    piece if piece.is_empty() => return Ok(all),
+                    piece => all.extend_from_slice(&piece),
+                }
+            }
         });
         read.await.unwrap()
     }

@@ -5,6 +5,8 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+use bytes::Bytes;
+
 use super::*;
 
 /// An archive that is built entry by entry, with headers that a decent builder would refuse.
@@ -199,11 +201,13 @@ fn a_whole_gzip_stream_of_half_an_archive_breaks_off() {
 #[test]
 fn a_failing_input_is_told_from_a_damaged_archive() {
     struct Failing<'a>(&'a [u8]);
-    impl Read for Failing<'_> {
-        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-            match self.0.read(buffer)? {
-                0 => Err(io::Error::new(io::ErrorKind::ConnectionReset, "reset by peer")),
-                count => Ok(count),
+    impl Pieces for Failing<'_> {
+        fn next(&mut self) -> io::Result<Bytes> {
+            match self.0.next()? {
+                end if end.is_empty() => {
+                    Err(io::Error::new(io::ErrorKind::ConnectionReset, "reset by peer"))
+                }
+                piece => Ok(piece),
             }
         }
     }

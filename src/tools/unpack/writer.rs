@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::fcntl::{AtFlags, FallocateFlags, OFlag, fallocate, openat};
 use nix::sys::stat::{Mode, mkdirat};
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::unistd::{Gid, Uid, fchownat, geteuid, symlinkat};
 
 use super::{Stop, UnpackError};
@@ -23,6 +24,8 @@ const BATCH: usize = 512 << 10;
 const QUEUED: usize = 6;
 /// What a step costs beside the bytes of its path.
 const STEP: usize = 128;
+/// From this size on the room for a file is taken before it is written.
+const LARGE: u64 = 1 << 20;
 /// The mode of a folder that has not been given another.
 const FOLDER: u32 = 0o755;
 
@@ -34,6 +37,7 @@ enum Step {
     File {
         path: PathBuf,
         mode: u32,
+        size: u64,
     },
     /// So many bytes of the batch belong to the file that was last begun.
     Contents(usize),
@@ -91,9 +95,9 @@ impl Sink {
         self.push(size, Step::Link { path, target })
     }
 
-    /// Begins a file; what is [`filled`](Self::filled) from now on are its contents.
-    pub(super) fn file(&mut self, path: PathBuf, mode: u32) -> Result<(), Stop> {
-        self.push(path.as_os_str().len(), Step::File { path, mode })
+    /// Begins a file; what is [`filled`](Self::filled) from now on are its contents, `size` bytes.
+    pub(super) fn file(&mut self, path: PathBuf, mode: u32, size: u64) -> Result<(), Stop> {
+        self.push(path.as_os_str().len(), Step::File { path, mode, size })
     }
 
     /// Where the next contents go; never empty.
@@ -142,6 +146,8 @@ pub(super) struct Tree<'a> {
     owner: Option<&'a Account>,
     /// The bits that the umask takes from a new file's mode.
     umask: u32,
+    /// Room in memory is had page by page; to ask for it in advance costs a tenth more.
+    on_disk: bool,
     /// The way to the folder that was last used.
     open: Vec<(OsString, OwnedFd)>,
     file: Option<(PathBuf, File)>,
@@ -156,9 +162,10 @@ impl<'a> Tree<'a> {
             return Err(UnpackError::NotEmpty { path: path.to_owned() });
         }
         let root = File::open(path).map_err(error)?.into();
+        let on_disk = fstatfs(&root).map_or(true, |fs| fs.filesystem_type() != TMPFS_MAGIC);
         let owner = owner.filter(|_| geteuid().is_root());
         let (open, file, modes) = (Vec::new(), None, BTreeMap::new());
-        Ok(Self { path, root, owner, umask: umask(), open, file, modes })
+        Ok(Self { path, root, owner, umask: umask(), on_disk, open, file, modes })
     }
 
     /// Does what the batches say until the last one has come.
@@ -192,8 +199,8 @@ impl<'a> Tree<'a> {
                     None => Ok(()),
                 }
             }
-            Step::File { path, mode } => {
-                let file = self.begin(&path, mode).map_err(|e| error(self.path, &path, e))?;
+            Step::File { path, mode, size } => {
+                let file = self.begin(&path, mode, size).map_err(|e| error(self.path, &path, e))?;
                 self.file = Some((path, file));
                 Ok(())
             }
@@ -208,9 +215,9 @@ impl<'a> Tree<'a> {
         }
     }
 
-    fn begin(&mut self, path: &Path, mode: u32) -> io::Result<File> {
+    fn begin(&mut self, path: &Path, mode: u32, size: u64) -> io::Result<File> {
         let mode = mode & 0o777;
-        let (owner, umask) = (self.owner, self.umask);
+        let (owner, umask, on_disk) = (self.owner, self.umask, self.on_disk);
         let (folder, name) = self.parent(path)?;
         let flags =
             OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -218,6 +225,9 @@ impl<'a> Tree<'a> {
         files::give_to(&file, owner)?;
         if mode & umask != 0 {
             file.set_permissions(PermissionsExt::from_mode(mode))?;
+        }
+        if on_disk && size >= LARGE {
+            reserve(&file, size)?;
         }
         Ok(file)
     }
@@ -276,6 +286,16 @@ impl<'a> Tree<'a> {
     fn set_mode(&mut self, path: &Path, mode: u32) -> io::Result<()> {
         let folder = File::from(self.enter(path)?.try_clone()?);
         folder.set_permissions(PermissionsExt::from_mode(mode))
+    }
+}
+
+/// Takes the room for a file at once. Not every file system can; that the disk is full or the quota used
+/// up is true all the same.
+fn reserve(file: &File, size: u64) -> io::Result<()> {
+    let size = i64::try_from(size).unwrap_or(i64::MAX);
+    match fallocate(file, FallocateFlags::empty(), 0, size) {
+        Err(full @ (Errno::ENOSPC | Errno::EDQUOT)) => Err(full.into()),
+        _ => Ok(()),
     }
 }
 

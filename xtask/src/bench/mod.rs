@@ -84,6 +84,9 @@ const SCENARIOS: [Scenario; 6] = [
     Scenario { name: "in a folder of the image, 50 ms", runner: Runner::InAssets, far: true },
 ];
 
+/// The name of what is measured while the agent only watches, for `--only`.
+const QUIET: &str = "quiet";
+
 fn measure(tools: &Tools, options: &Options) -> Result<()> {
     let near = Sim::start(tools, &SimOrder::near())?;
     let far = Sim::start(tools, &SimOrder::far())?;
@@ -103,12 +106,15 @@ fn measure(tools: &Tools, options: &Options) -> Result<()> {
         "binary_bytes": fs::metadata(&tools.agent)?.len(),
         "scenarios": results,
     });
+    let wanted = |part| options.only.as_ref().is_none_or(|only| only == part);
+    if wanted(QUIET) {
+        report["memory"] = quiet::memory_in_a_job(&scene, &near)?;
+        report["wake_ups"] = quiet::wake_ups(&scene, &near, options.idle)?;
+    }
     if options.only.is_none() {
         let listener = quiet::listener(&scene, &near, options.rounds)?;
         report["listener_seconds"] = listener.to_json();
         report["fetch_to_inflate"] = inflate_ratio(&scene, tools, &report, options.rounds)?;
-        report["memory"] = quiet::memory_in_a_job(&scene, &near)?;
-        report["wake_ups"] = quiet::wake_ups(&scene, &near, options.idle)?;
         fs::write(tools.folder.join("boot.svg"), chart::draw(&report))?;
     }
     let file = tools.folder.join("boot.json");
