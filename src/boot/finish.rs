@@ -12,7 +12,7 @@ use super::{Boot, LAST_WORD, Outcome, told};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::http::Patience;
-use crate::supervise::{Supervisor, Why};
+use crate::supervise::{self, Supervisor, Why};
 use crate::timeline::Phase;
 
 /// How long it may take until it shows whether a runner has got a job.
@@ -62,6 +62,8 @@ impl Boot {
         if let Err(error) = self.state.write_timeline(&self.timeline.borrow()) {
             warn!("failed to {error}");
         }
+        // Not before: another agent would find an instance that had its run, and could not say how it ended.
+        supervise::forget(&self.service, &self.state.runner_memory(&self.instance));
         exit
     }
 

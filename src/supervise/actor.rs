@@ -18,7 +18,7 @@ use super::forward::Forwarder;
 use super::ghost::Watch;
 use super::leave::{Action, Leave, Times, Work};
 use super::memory::Memory;
-use super::process::{self, Runner};
+use super::process::Runner;
 use super::progress::Progress;
 use super::record::Record;
 use super::{Launch, Manner, Order, State, Why, update};
@@ -96,7 +96,6 @@ impl Actor {
                 tracing::warn!("the runner's own log ends with:\n{}", end.log);
             }
         }
-        self.forget();
         self.forward.finish(FLUSH).await;
         self.state.send_replace(State::Ended(Box::new(end)));
     }
@@ -202,14 +201,6 @@ impl Actor {
             && let Err(error) = Memory::of(pid, &self.record, self.diag.before()).write(path)
         {
             tracing::warn!("failed to {error}; the runner could not be taken over after a crash");
-        }
-    }
-
-    /// Nobody is to take over a runner that has ended.
-    fn forget(&self) {
-        process::forget(&self.launch.service);
-        if let Some(path) = &self.launch.memory {
-            let _ = std::fs::remove_file(path);
         }
     }
 

@@ -42,7 +42,7 @@ mod record;
 mod update;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -233,6 +233,15 @@ impl Supervisor {
     fn order(&self, manner: Manner, why: Why) {
         // The actor is gone only after the end, and then there is nothing to do.
         let _ = self.orders.send(Order { manner, why });
+    }
+}
+
+/// Nobody is to take over a runner whose end has been told: what `service` keeps of it, and the notes at `memory`,
+/// are of no use any more.
+pub fn forget(service: &Service, memory: &Path) {
+    if service.keeps() {
+        process::forget(service);
+        let _ = std::fs::remove_file(memory);
     }
 }
 

@@ -113,10 +113,16 @@ impl Manager {
 
     /// A boot that this manager starts, with the descriptors that it keeps.
     fn boot(&self, boot: Boot) -> Running {
+        self.boot_after("", boot)
+    }
+
+    /// The same, after the commands `first`.
+    fn boot_after(&self, first: &str, boot: Boot) -> Running {
         let kept = self.0.lock().unwrap();
         let boot = boot.env("NOTIFY_SOCKET", kept.socket.to_str().unwrap());
         // A shell says its process id, which stays the program's; and keeps what it has inherited.
-        let through = ["sh", "-c", "LISTEN_PID=$$ exec \"$@\"", "sh"];
+        let script = format!("{first}LISTEN_PID=$$ exec \"$@\"");
+        let through = ["sh", "-c", &script, "sh"];
         let names: Vec<&str> = kept.fds.iter().map(|(name, _)| name.as_str()).collect();
         let boot = boot.through(&through).env("LISTEN_FDS", &names.len().to_string());
         let boot = boot.env("LISTEN_FDNAMES", &names.join(":"));
@@ -288,6 +294,44 @@ fn an_order_to_leave_outlives_the_agent_that_was_given_it() {
     let scene = Scene(&sim, &ended);
     assert_eq!((ended.code, only_run(&sim, &ended).signals), (0, vec![15]), "{scene}");
     assert_nothing_left(&sim, &ended);
+}
+
+#[test]
+fn a_job_that_came_while_a_drain_had_no_agent_is_finished() {
+    let script = RunnerScript::new().job_after_sigint(SECOND).job(SECOND * 7);
+    let sim = scripted(script);
+    let (instance, manager) = (sim.create(InstanceSpec::default()), Manager::start());
+    let graced = |boot: Boot| boot.env("GARM_STOP_GRACE", "2s");
+    let running = manager.boot(graced(Boot::of(&instance)));
+    wait(&running, &sim, "it is noted", || manager.said("STATUS=idle: waiting for a job"));
+    running.signal(Signal::SIGTERM);
+    wait(&running, &sim, "it is interrupted", || running.stderr().contains("SIGINT"));
+    wait_for_three(&manager);
+    let home = running.home();
+    let killed = running.kill_alone();
+    crate::support::wait_until("the job has started", || {
+        runner_runs(&home)[0].notes.contains(&"job started".to_owned())
+    });
+    // The grace of the interruption has passed.
+    std::thread::sleep(SECOND * 3 / 2);
+    let ended = manager.boot(graced(killed.again(&instance))).wait(LONG / 2);
+    let scene = Scene(&sim, &ended);
+    let run = only_run(&sim, &ended);
+    assert_eq!((ended.code, run.signals), (0, vec![2]), "{scene}");
+    assert!(run.notes.contains(&"job ended Succeeded".to_owned()), "{:?}{scene}", run.notes);
+}
+
+#[test]
+fn an_agent_that_is_killed_between_the_end_and_its_telling_leaves_the_telling_to_the_next_one() {
+    // Nobody reads our stdout, so the last lines are waited for.
+    let stuck = "mkfifo \"$GARM_STATE_DIR.out\"; exec 9<>\"$GARM_STATE_DIR.out\" 1>&9 9>&-; \
+                 head -c 65536 /dev/zero; ";
+    let sim = scripted(RunnerScript::one_job(SECOND / 5, SECOND));
+    let (instance, manager) = (sim.create(InstanceSpec::default()), Manager::start());
+    let running = manager.boot_after(stuck, Boot::of(&instance));
+    wait(&running, &sim, "the end is known", || running.stderr().contains("job build: Succeeded"));
+    let ended = manager.boot(running.kill_alone().again(&instance)).wait(LONG / 2);
+    assert_job_done(&sim, &ended, &manager);
 }
 
 #[test]
