@@ -100,7 +100,13 @@ impl Boot {
                 );
                 self.reporter.installing("copying the runner from the image");
                 let cancel = patience.cancel.clone();
-                blocking(move || copy::bring(&runner, &home, owner.as_ref(), &cancel)).await?;
+                let user = self.config.user.clone();
+                let once = self.goal == Goal::Run && self.config.registration.ephemeral;
+                blocking(move || {
+                    let (owner, user, cancel) = (owner.as_ref(), &user, &cancel);
+                    copy::bring(&runner, &home, &copy::Order { owner, user, once, cancel })
+                })
+                .await?;
             }
             Found::Nothing(reasons) => {
                 for reason in reasons {

@@ -5,6 +5,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
@@ -71,6 +72,15 @@ pub fn write_at_once(
         let _ = fs::remove_file(&temp);
         FilesError::Write { path: path.to_owned(), source }
     })
+}
+
+/// Makes `copy` a copy of `original` that has the same blocks until one of them is written (ioctl_ficlone(2)).
+#[expect(unsafe_code, reason = "an ioctl")]
+pub fn share_blocks(original: &File, copy: &File) -> io::Result<()> {
+    nix::ioctl_write_int_bad!(ficlone, nix::request_code_write!(0x94, 9, size_of::<i32>()));
+    // SAFETY: both are open files, and the call takes nothing but their numbers.
+    unsafe { ficlone(copy.as_raw_fd(), original.as_raw_fd()) }?;
+    Ok(())
 }
 
 /// Replaces the file at `path` in one step, as every reader sees it; a power cut may undo that.

@@ -3,11 +3,14 @@
 //! Owns: what of the folder is the runner, and what is the trace of an earlier use that must not
 //! come along (an identity, a work folder, logs). Must not: change the assets folder.
 //!
-//! Files are copied by the kernel (`copy_file_range`, through std), which shares the blocks instead
-//! where the file system can (btrfs, XFS) and never brings the bytes into this process where it
-//! cannot. Several threads do it, for most files are small and wait for the disk.
+//! The cheapest way is taken that leaves the image's folder as it is. Where the file system can share
+//! blocks (btrfs, XFS), the kernel does so for each file (`copy_file_range`, through std). Else a file that
+//! nobody will write becomes a hard link ([`sharing`]). The rest is copied by the kernel without coming
+//! through this process. Several threads do it, for most files are small and wait for the disk.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+mod sharing;
+
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, lchown, symlink};
@@ -18,6 +21,7 @@ use nix::fcntl::OFlag;
 use nix::unistd::geteuid;
 use tokio_util::sync::CancellationToken;
 
+use self::sharing::Sharing;
 use super::disk_trouble;
 use super::locate::{self, Runner, Unusable};
 use super::place::{MARKER, Marker, PARTIAL, PlaceError, Staging};
@@ -44,22 +48,32 @@ pub enum CopyError {
     Unusable(#[from] Unusable),
 }
 
-/// Makes `home` a copy of `runner` that belongs to `owner`; nothing is done where it is that already.
-pub fn bring(
-    runner: &Runner,
-    home: &Path,
-    owner: Option<&Account>,
-    cancel: &CancellationToken,
-) -> Result<Runner, CopyError> {
+/// How to bring it.
+#[derive(Debug, Clone, Copy)]
+pub struct Order<'a> {
+    /// Who gets what is copied; only root can give it away.
+    pub owner: Option<&'a Account>,
+    /// Who the runner and its jobs run as.
+    pub user: &'a Account,
+    /// Whether the runner has one job and the image's folder no other use after it: then files may be shared.
+    pub once: bool,
+    pub cancel: &'a CancellationToken,
+}
+
+/// Makes `home` a copy of `runner`; nothing is done where it is that already.
+pub fn bring(runner: &Runner, home: &Path, order: &Order<'_>) -> Result<Runner, CopyError> {
     if locate::same(&runner.home, home) {
         return Ok(runner.clone());
     }
-    let plan = Plan::of(&runner.home, home)?;
-    let staging = Staging::beside(home, owner, Some(plan.bytes))?;
-    plan.carry_out(&runner.home, staging.path(), owner, cancel)?;
+    let mut plan = Plan::of(&runner.home, home)?;
+    let staging = Staging::beside(home, order.owner, None)?;
+    plan.share(&Sharing::between(&runner.home, staging.path(), order));
+    staging.find_room(plan.bytes_to_copy())?;
+    plan.carry_out(&runner.home, staging.path(), order)?;
     locate::inspect(staging.path())?;
     let files = (plan.files.len() + plan.links.len()) as u64;
-    let mut marker = Marker::new(runner.version.clone(), files, plan.bytes);
+    let bytes = plan.files.iter().map(|file| file.meta.len()).sum();
+    let mut marker = Marker::new(runner.version.clone(), files, bytes);
     marker.sha256 = runner.marker.as_ref().and_then(|m| m.sha256.clone());
     let home = staging.commit(&marker)?;
     Ok(locate::inspect(&home)?)
@@ -69,9 +83,23 @@ pub fn bring(
 #[derive(Debug, Default)]
 struct Plan {
     folders: Vec<(PathBuf, u32)>,
-    files: Vec<(PathBuf, u32)>,
+    files: Vec<Regular>,
     links: Vec<(PathBuf, PathBuf)>,
-    bytes: u64,
+}
+
+/// A regular file.
+#[derive(Debug)]
+struct Regular {
+    path: PathBuf,
+    meta: Metadata,
+    /// A hard link will do.
+    shared: bool,
+}
+
+impl Regular {
+    fn mode(&self) -> u32 {
+        self.meta.permissions().mode() & 0o777
+    }
 }
 
 impl Plan {
@@ -102,28 +130,30 @@ impl Plan {
             }
             let full = entry.path();
             let meta = entry.metadata().map_err(|e| error(&full, e))?;
-            let mode = meta.permissions().mode() & 0o777;
             if meta.is_dir() {
-                self.folders.push((path, mode));
+                self.folders.push((path, meta.permissions().mode() & 0o777));
             } else if meta.is_symlink() {
                 let target = fs::read_link(&full).map_err(|e| error(&full, e))?;
                 self.links.push((path.clone(), inward(target, root, &path)));
             } else if meta.is_file() {
-                self.bytes += meta.len();
-                self.files.push((path, mode));
+                self.files.push(Regular { path, meta, shared: false });
             }
             // A socket or a device is no part of a runner.
         }
         Ok(())
     }
 
-    fn carry_out(
-        &self,
-        from: &Path,
-        to: &Path,
-        owner: Option<&Account>,
-        cancel: &CancellationToken,
-    ) -> Result<(), CopyError> {
+    fn share(&mut self, sharing: &Sharing<'_>) {
+        for file in &mut self.files {
+            file.shared = sharing.takes(&file.path, &file.meta);
+        }
+    }
+
+    fn bytes_to_copy(&self) -> u64 {
+        self.files.iter().filter(|file| !file.shared).map(|file| file.meta.len()).sum()
+    }
+
+    fn carry_out(&self, from: &Path, to: &Path, order: &Order<'_>) -> Result<(), CopyError> {
         let error = |path: &Path| {
             let path = to.join(path);
             move |source| CopyError::Copy { path, source }
@@ -131,8 +161,8 @@ impl Plan {
         for (path, _) in &self.folders {
             fs::create_dir(to.join(path)).map_err(error(path))?;
         }
-        self.copy_files(from, to, owner, cancel)?;
-        let owner_of_links = owner.filter(|_| geteuid().is_root());
+        self.bring_files(from, to, order)?;
+        let owner_of_links = order.owner.filter(|_| geteuid().is_root());
         for (path, target) in &self.links {
             let at = to.join(path);
             symlink(target, &at)
@@ -146,7 +176,7 @@ impl Plan {
         for (path, mode) in self.folders.iter().rev() {
             let finish = || -> io::Result<()> {
                 let folder = File::open(to.join(path))?;
-                files::give_to(&folder, owner)?;
+                files::give_to(&folder, order.owner)?;
                 folder.set_permissions(Permissions::from_mode(*mode))
             };
             finish().map_err(error(path))?;
@@ -154,20 +184,18 @@ impl Plan {
         Ok(())
     }
 
-    fn copy_files(
-        &self,
-        from: &Path,
-        to: &Path,
-        owner: Option<&Account>,
-        cancel: &CancellationToken,
-    ) -> Result<(), CopyError> {
+    fn bring_files(&self, from: &Path, to: &Path, order: &Order<'_>) -> Result<(), CopyError> {
         let next = AtomicUsize::new(0);
         let work = || -> Result<(), CopyError> {
-            while let Some((path, mode)) = self.files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if cancel.is_cancelled() {
+            while let Some(file) = self.files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if order.cancel.is_cancelled() {
                     return Err(CopyError::Cancelled);
                 }
-                copy_file(&from.join(path), &to.join(path), *mode, owner).inspect_err(|_| {
+                let (from, to) = (from.join(&file.path), to.join(&file.path));
+                if file.shared && fs::hard_link(&from, &to).is_ok() {
+                    continue;
+                }
+                copy_file(&from, &to, file.mode(), order.owner).inspect_err(|_| {
                     // The others need not go on.
                     next.store(self.files.len(), Ordering::Relaxed);
                 })?;
@@ -222,103 +250,4 @@ fn inward(target: PathBuf, root: &Path, path: &Path) -> PathBuf {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::MetadataExt;
-
-    use super::*;
-
-    fn assets() -> tempfile::TempDir {
-        let dir = locate::tests::runner();
-        let at = |name: &str| dir.path().join(name);
-        fs::create_dir_all(at("externals/node/bin")).unwrap();
-        fs::create_dir_all(at("_work/repo")).unwrap();
-        for name in [".runner", ".credentials", ".credentials_rsaparams", ".env", ".path"] {
-            fs::write(at(name), "x").unwrap();
-        }
-        fs::write(at("externals/node/tool"), vec![7; 300_000]).unwrap();
-        fs::set_permissions(at("externals/node/tool"), Permissions::from_mode(0o555)).unwrap();
-        fs::set_permissions(at("externals/node"), Permissions::from_mode(0o555)).unwrap();
-        symlink("../tool", at("externals/node/bin/relative")).unwrap();
-        symlink(at("externals/node/tool"), at("externals/node/bin/absolute")).unwrap();
-        nix::unistd::mkfifo(&at("bin/fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        dir
-    }
-
-    #[test]
-    fn the_runner_comes_over_and_the_traces_of_an_earlier_use_do_not() {
-        let (assets, dir) = (assets(), tempfile::tempdir().unwrap());
-        let home = dir.path().join("home");
-        let found = locate::inspect(assets.path()).unwrap();
-        let cancel = CancellationToken::new();
-        let runner = bring(&found, &home, None, &cancel).unwrap();
-        assert!(runner.marker.is_some_and(|m| m.whole && m.files == 8));
-        let tool = fs::metadata(home.join("externals/node/tool")).unwrap();
-        assert_eq!((tool.len(), tool.mode() & 0o777), (300_000, 0o555));
-        assert_eq!(fs::metadata(home.join("externals/node")).unwrap().mode() & 0o777, 0o555);
-        for link in ["relative", "absolute"] {
-            let target = fs::read_link(home.join("externals/node/bin").join(link)).unwrap();
-            assert!(target.is_relative(), "{}", target.display());
-            assert!(home.join("externals/node/bin").join(link).exists());
-        }
-        for kept in [".env", ".path"] {
-            assert!(home.join(kept).exists(), "{kept}");
-        }
-        for left in [".runner", ".credentials", ".credentials_rsaparams", "_work", "bin/fifo"] {
-            assert!(!home.join(left).exists(), "{left}");
-        }
-    }
-
-    #[test]
-    fn the_same_folder_is_used_as_it_is() {
-        let assets = assets();
-        let found = locate::inspect(assets.path()).unwrap();
-        let home = assets.path().join("externals/..");
-        let runner = bring(&found, &home, None, &CancellationToken::new()).unwrap();
-        assert_eq!(runner, found);
-        assert!(assets.path().join(".runner").exists());
-    }
-
-    #[test]
-    fn a_home_inside_the_assets_is_not_copied_into_itself() {
-        let assets = assets();
-        let home = assets.path().join("actions-runner");
-        fs::create_dir(&home).unwrap();
-        fs::write(home.join("mine"), "").unwrap();
-        let found = locate::inspect(assets.path()).unwrap();
-        bring(&found, &home, None, &CancellationToken::new()).unwrap();
-        assert!(home.join("mine").exists() && !home.join("actions-runner").exists());
-    }
-
-    #[test]
-    fn a_cancelled_copy_leaves_nothing() {
-        let (assets, dir) = (assets(), tempfile::tempdir().unwrap());
-        let cancel = CancellationToken::new();
-        cancel.cancel();
-        let found = locate::inspect(assets.path()).unwrap();
-        let error = bring(&found, &dir.path().join("home"), None, &cancel).unwrap_err();
-        assert!(matches!(error, CopyError::Cancelled), "{error}");
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn root_gives_the_copy_to_the_owner_and_anyone_else_keeps_it() {
-        let owner = Account {
-            name: "somebody".into(),
-            uid: 4711,
-            gid: 4712,
-            groups: vec![4712],
-            home: None,
-            shell: "/bin/sh".into(),
-        };
-        let root = geteuid().is_root();
-        let expected = if root { 4711 } else { geteuid().as_raw() };
-        let (assets, dir) = (assets(), tempfile::tempdir().unwrap());
-        let home = dir.path().join("home");
-        let found = locate::inspect(assets.path()).unwrap();
-        bring(&found, &home, Some(&owner), &CancellationToken::new()).unwrap();
-        for path in ["", "run.sh", "externals", "externals/node/bin/relative", MARKER] {
-            let uid = fs::symlink_metadata(home.join(path)).unwrap().uid();
-            assert_eq!(uid, expected, "{path}");
-        }
-    }
-}
+mod tests;

@@ -85,11 +85,7 @@ impl Staging {
     ) -> Result<Self, PlaceError> {
         let home = resolve(home, owner)?;
         let folder = if home.exists() { home.clone() } else { parent_of(&home) };
-        if let (Some(needed), Some(free)) = (needed, os::free_disk(&folder))
-            && free < needed
-        {
-            return Err(PlaceError::NoRoom { folder, needed, free });
-        }
+        find_room(&folder, needed.unwrap_or(0))?;
         let outer = prefix_beside(&home);
         let beside = if may_be_replaced(&home)? {
             match stage(&outer) {
@@ -113,6 +109,11 @@ impl Staging {
             remove_stale(&stale, &staging.path);
         }
         Ok(staging)
+    }
+
+    /// Fails where there is no room for `bytes` more.
+    pub fn find_room(&self, bytes: u64) -> Result<(), PlaceError> {
+        find_room(&self.path, bytes)
     }
 
     /// The folder to build in.
@@ -202,6 +203,15 @@ impl Drop for Staging {
         {
             tracing::warn!(path = %self.path.display(), %error, "a half-built folder stays behind");
         }
+    }
+}
+
+fn find_room(folder: &Path, needed: u64) -> Result<(), PlaceError> {
+    match os::free_disk(folder) {
+        Some(free) if free < needed => {
+            Err(PlaceError::NoRoom { folder: folder.to_owned(), needed, free })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -295,4 +305,4 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -21,6 +21,7 @@
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
 mod adoption;
+mod assets;
 mod bad_input;
 mod boot;
 mod certificates;

@@ -76,16 +76,16 @@ fn a_mount_point_is_filled_from_inside() {
 }
 
 /// A mount that ends with the test.
-struct Mount(PathBuf);
+pub(crate) struct Mount(PathBuf);
 
 impl Mount {
-    fn tmpfs(at: &Path, options: &str) -> Self {
+    pub(crate) fn tmpfs(at: &Path, options: &str) -> Self {
         let flags = nix::mount::MsFlags::empty();
         nix::mount::mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some(options)).unwrap();
         Self(at.to_owned())
     }
 
-    fn bind(from: &Path, at: &Path) -> Self {
+    pub(crate) fn bind(from: &Path, at: &Path) -> Self {
         let flags = nix::mount::MsFlags::MS_BIND;
         nix::mount::mount(Some(from), at, None::<&str>, flags, None::<&str>).unwrap();
         Self(at.to_owned())

@@ -123,7 +123,7 @@ fn agent(scene: &Scene, ca: Option<&Path>, runner: Runner) -> Command {
         // The machine that measures keeps its own authorities.
         command.arg("--ca-file").arg(ca).arg("--system-ca=false");
     }
-    if runner == Runner::InAssets {
+    if matches!(runner, Runner::InAssets(_)) {
         command.arg("--assets").arg(scene.path("image"));
     }
     command
@@ -149,7 +149,7 @@ fn shell_env(
     if let Some(ca) = ca {
         command.env("CA_FILE", ca);
     }
-    if runner == Runner::InAssets {
+    if matches!(runner, Runner::InAssets(_)) {
         command.env("RUNNER_ASSETS", scene.path("image"));
     }
 }

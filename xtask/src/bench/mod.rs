@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use self::boot::{Boot, Who};
 use self::figures::Spread;
 use self::options::Options;
-use self::scene::{Runner, Scene};
+use self::scene::{Runner, Scene, Whose};
 use self::sim::{Sim, SimOrder};
 use crate::{dist, shell};
 
@@ -75,13 +75,18 @@ struct Scenario {
     far: bool,
 }
 
-const SCENARIOS: [Scenario; 6] = [
+const SCENARIOS: [Scenario; 7] = [
     Scenario { name: "fresh", runner: Runner::Nowhere, far: false },
     Scenario { name: "fresh, 50 ms", runner: Runner::Nowhere, far: true },
     Scenario { name: "in the image", runner: Runner::InHome, far: false },
     Scenario { name: "in the image, 50 ms", runner: Runner::InHome, far: true },
-    Scenario { name: "in a folder of the image", runner: Runner::InAssets, far: false },
-    Scenario { name: "in a folder of the image, 50 ms", runner: Runner::InAssets, far: true },
+    Scenario { name: "in a folder of root's", runner: Runner::InAssets(Whose::Root), far: false },
+    Scenario { name: "same, 50 ms", runner: Runner::InAssets(Whose::Root), far: true },
+    Scenario {
+        name: "in a folder of the user's",
+        runner: Runner::InAssets(Whose::User),
+        far: false,
+    },
 ];
 
 /// The name of what is measured while the agent only watches, for `--only`.

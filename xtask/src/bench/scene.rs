@@ -22,8 +22,14 @@ pub(super) enum Runner {
     Nowhere,
     /// In its home already.
     InHome,
-    /// In another folder of the image.
-    InAssets,
+    /// In another folder of the image, which belongs to root or to the runner's user.
+    InAssets(Whose),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    Root,
+    User,
 }
 
 /// Removed with everything in it when dropped.
@@ -56,7 +62,7 @@ impl Scene {
         fs::create_dir(&image)?;
         let mut tar = Command::new("tar");
         shell::read(tar.arg("xf").arg(self.archive()).arg("-C").arg(&image))?;
-        self.give_to_user(&image)?;
+        ensure!(image.join("bin/Runner.Listener").is_file(), "the archive holds no runner");
         fs::copy(&tools.agent, self.agent()).context("copy the binary")?;
         Ok(())
     }
@@ -69,6 +75,7 @@ impl Scene {
             if !home.join("bin/Runner.Listener").exists() {
                 let _ = fs::remove_dir_all(&home);
                 shell::read(Command::new("cp").arg("-a").arg(self.path("image")).arg(&home))?;
+                self.give(&home, &self.user)?;
             }
             for trace in ["_sim", "_diag", "_work"] {
                 let _ = fs::remove_dir_all(home.join(trace));
@@ -78,6 +85,11 @@ impl Scene {
             }
         } else {
             let _ = fs::remove_dir_all(self.home());
+        }
+        match runner {
+            Runner::InAssets(Whose::Root) => self.give(&self.path("image"), "root")?,
+            Runner::InAssets(Whose::User) => self.give(&self.path("image"), &self.user)?,
+            Runner::Nowhere | Runner::InHome => {}
         }
         for folder in ["state", "run"] {
             let _ = fs::remove_dir_all(self.path(folder));
@@ -91,12 +103,10 @@ impl Scene {
         Ok(script.write(&self.home())?)
     }
 
-    fn give_to_user(&self, folder: &Path) -> Result<()> {
+    fn give(&self, folder: &Path, user: &str) -> Result<()> {
         if nix::unistd::geteuid().is_root() {
-            let owner = format!("{}:", self.user);
-            shell::read(Command::new("chown").args(["-R", &owner]).arg(folder))?;
+            shell::read(Command::new("chown").args(["-R", &format!("{user}:")]).arg(folder))?;
         }
-        ensure!(folder.join("bin/Runner.Listener").is_file(), "the archive holds no runner");
         Ok(())
     }
 
