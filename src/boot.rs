@@ -61,7 +61,7 @@ use crate::garm::{Garm, Reporter};
 use crate::host::service::{self, Service};
 use crate::host::{memory, os};
 use crate::http::{Http, Patience, Trust};
-use crate::state::{self, Instance, Life, State, StateError};
+use crate::state::{self, Instance, Life, State, StateError, Told};
 use crate::supervise::{self, End, Launch, Memory, Supervisor, Why};
 use crate::timeline::{Phase, Timeline};
 use crate::tools::{blocking, dependencies};
@@ -86,7 +86,7 @@ pub async fn boot(
     // Before anything is said: a second starter must not speak for the first one.
     let service = Service::of(|name| config.environment.get(name));
     let kept = service::kept(|name| config.environment.get(name));
-    let (state, instance, adoptee) = claim(&config, kept)?;
+    let Claim { state, instance, adoptee, registered } = claim(&config, kept)?;
     tokio::spawn(watched::keep_informed(service.clone(), signals.clone()));
     let halt = CancellationToken::new();
     let patience =
@@ -110,10 +110,11 @@ pub async fn boot(
         http: RefCell::new(http),
         trust: RefCell::new(trust),
         defaults: RefCell::default(),
-        registered: RefCell::default(),
+        registered: RefCell::new(registered),
         timeline: RefCell::new(timeline),
         life: RefCell::new(Life::begin()),
         phase: Cell::new(Phase::Preflight),
+        told: Cell::default(),
         on_phase: Box::new(on_phase),
     };
     let story = async {
@@ -127,25 +128,34 @@ pub async fn boot(
     Ok(boot.finish(outcome).await)
 }
 
+/// What a boot has to itself.
+struct Claim {
+    state: State,
+    instance: Instance,
+    adoptee: Option<Adoptee>,
+    registered: Registered,
+}
+
 /// The lock on the state folder, and the marker's word that this instance is unused; nothing of an
 /// earlier boot runs any more, but perhaps a runner that is to be taken over.
-fn claim(
-    config: &Config,
-    kept: BTreeMap<String, OwnedFd>,
-) -> Result<(State, Instance, Option<Adoptee>), Error> {
+fn claim(config: &Config, mut kept: BTreeMap<String, OwnedFd>) -> Result<Claim, Error> {
     let instance = Instance::new(config.access.callback.as_str(), config.access.token.expose());
     let state = State::lock(&state::folder(&config.dirs.state)?)?;
     let memory = Memory::read(&state.runner_memory(&instance));
+    let registered = Registered::left(&mut kept, &instance);
     if let Some(adoptee) = Adoptee::of(kept, memory) {
-        return Ok((state, instance, Some(adoptee)));
+        return Ok(Claim { state, instance, adoptee: Some(adoptee), registered });
     }
     state.refuse_used(&instance)?;
     let left = Leftovers::in_home(&config.home);
+    if let Some(agent) = left.agent {
+        return Err(StateError::Configuring { pid: agent.as_raw() }.into());
+    }
     if let Some(runner) = left.runner {
         return Err(StateError::Alive { pid: runner.as_raw() }.into());
     }
     left.end_configuring();
-    Ok((state, instance, None))
+    Ok(Claim { state, instance, adoptee: None, registered })
 }
 
 /// Ends the boot's waits when we are asked to leave or GARM has forgotten us. A runner that has been
@@ -196,6 +206,8 @@ struct Boot {
     timeline: RefCell<Timeline>,
     life: RefCell<Life>,
     phase: Cell<Phase>,
+    /// What GARM has said to `idle`, once it has.
+    told: Cell<Option<Told>>,
     on_phase: Box<dyn Fn(Phase)>,
 }
 
@@ -296,11 +308,13 @@ impl Boot {
                 let id = configure::register(&place, &registration, &token, at, patience).await?;
                 self.kept().keep_registration(id);
                 info!(agent_id = id, "the runner is registered");
-                self.registered.replace(Registered::With { token, at });
+                self.is_registered_with(token, at);
                 Ok(Some(id))
             }
             Fetched::Registered { agent_id } => {
-                self.registered.replace(Registered::Before);
+                if matches!(*self.registered.borrow(), Registered::No) {
+                    self.registered.replace(Registered::Before);
+                }
                 Ok(Some(agent_id))
             }
         }

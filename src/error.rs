@@ -73,7 +73,10 @@ impl Error {
     pub fn exit(&self) -> Exit {
         match self {
             Self::State(
-                StateError::Busy { .. } | StateError::Used { .. } | StateError::Alive { .. },
+                StateError::Busy { .. }
+                | StateError::Used { .. }
+                | StateError::Alive { .. }
+                | StateError::Configuring { .. },
             ) => Exit::AlreadyRun,
             Self::Config(_)
             | Self::Typed(_)

@@ -4,18 +4,23 @@
 //! machines) and the last gate before them: every line passes redaction, whoever wrote it. The runner's
 //! own output is not a log; it goes to stdout.
 
+mod writer;
+
 use std::fmt;
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, IsTerminal as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::config::{Environment, LogFormat, LogSettings};
-use crate::secret;
+use writer::Stderr;
+
+/// How long the last lines may take at the end.
+const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// Starts logging; a second call changes nothing.
 pub fn init(settings: LogSettings, environment: &Environment) {
@@ -38,6 +43,11 @@ pub fn init(settings: LogSettings, environment: &Environment) {
     };
     // Only a test in the same process can have started it before.
     drop(started);
+}
+
+/// Waits until the last line is written, but not for a reader that stands still.
+pub fn finish() {
+    writer::finish(LAST_LINES);
 }
 
 /// Whether `JOURNAL_STREAM` (`device:inode`, systemd.exec(5)) names our stderr.
@@ -93,30 +103,5 @@ fn color_of(level: Level) -> &'static str {
         Level::WARN => "\x1b[33m",
         Level::INFO => "\x1b[32m",
         _ => "\x1b[2m",
-    }
-}
-
-/// stderr behind the redaction. tracing hands over whole events.
-#[derive(Debug, Clone, Copy)]
-struct Stderr;
-
-impl Write for Stderr {
-    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        let text = String::from_utf8_lossy(event);
-        // A log that cannot be written must not end the boot.
-        let _ = io::stderr().lock().write_all(secret::redact(&text).as_bytes());
-        Ok(event.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Stderr {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        *self
     }
 }

@@ -19,6 +19,7 @@ use crate::host::oom;
 use crate::host::users::Account;
 use crate::http::{Http, Patience, ProxySettings};
 use crate::state::{self, Instance, Life, State, StateError};
+use crate::supervise::Memory;
 use crate::{commands, end, init, log};
 
 /// How long GARM is asked to listen to a person's mistake.
@@ -26,11 +27,16 @@ const TELL_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs the program; `args` begin with its name.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
+    let exit = run_command(&args.into_iter().collect::<Vec<_>>());
+    log::finish();
+    exit
+}
+
+fn run_command(args: &[OsString]) -> Exit {
     let env = Environment::of_process();
-    let args: Vec<OsString> = args.into_iter().collect();
     let invocation = match cli::parse(args.iter().cloned()) {
         Ok(invocation) => invocation,
-        Err(error) => return typed_wrong(&error, env, cli::is_boot(&args)),
+        Err(error) => return typed_wrong(&error, env, cli::is_boot(args)),
     };
     match invocation {
         Invocation::Run { flags } => in_runtime(boot(Layers::new(flags, env), Goal::Run)),
@@ -185,6 +191,13 @@ async fn refuse(layers: &Layers, bootstrap: Option<&Bootstrap>, error: Error) ->
 /// Whether nobody else has booted or is booting here; if so, the end is noted in `state.json`.
 fn is_first_start(layers: &Layers, access: Option<&Access>, error: &Error) -> bool {
     let dirs = config::dirs(layers, &Account::current());
+    let memories = state::runner_memories(&dirs.state);
+    let mut memories = memories.iter().filter_map(|path| Memory::read(path));
+    if let Some(memory) = memories.find(Memory::is_of_the_living) {
+        // It was started by one of us that has gone, and may have a job.
+        warn!(pid = memory.pid, "the runner of an earlier start is alive; it is left alone");
+        return false;
+    }
     let claim = || -> Result<(), StateError> {
         let state = State::lock(&state::folder(&dirs.state)?)?;
         if let Some(access) = access {

@@ -23,7 +23,7 @@ pub use life::{Life, Status};
 const LOCK: &str = "lock";
 const USED: &str = "used.json";
 pub const TIMELINE: &str = "timeline.json";
-const LIFE: &str = "state.json";
+pub const LIFE: &str = "state.json";
 
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
@@ -39,6 +39,10 @@ pub enum StateError {
         "start: this instance's runner is alive (pid {pid}), though the garm-bootstrap that started it is not; nothing was touched"
     )]
     Alive { pid: i32 },
+    #[error(
+        "start: another garm-bootstrap (pid {pid}) is configuring a runner in this home; nothing was touched"
+    )]
+    Configuring { pid: i32 },
     #[error(transparent)]
     Write(FilesError),
 }
@@ -56,6 +60,20 @@ struct Used {
     instance: String,
     /// RFC 3339, UTC.
     at: String,
+    /// Nothing where a job was faster than GARM's answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    idle: Option<Told>,
+}
+
+/// What GARM has said to `idle`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Told {
+    Accepted,
+    /// 401: it has it already, or a job was faster, or the instance is gone.
+    Known,
+    /// It has refused it, or could not be reached.
+    Not,
 }
 
 /// Which instance this is: a digest, because a token must not lie in the state folder.
@@ -109,6 +127,17 @@ pub fn existing(candidates: &[PathBuf], name: &str) -> Option<PathBuf> {
     candidates.iter().map(|dir| dir.join(name)).find(|path| path.exists())
 }
 
+/// Where supervisors of any instance have noted how far their runners are.
+pub fn runner_memories(candidates: &[PathBuf]) -> Vec<PathBuf> {
+    let entries = candidates.iter().filter_map(|dir| std::fs::read_dir(dir).ok());
+    let names = entries.flat_map(|entries| entries.flatten().map(|entry| entry.path()));
+    let is_one = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("runner-") && name.ends_with(".json")
+    };
+    names.filter(is_one).collect()
+}
+
 /// What became of `instance` here, for a person.
 pub fn look(candidates: &[PathBuf], instance: &Instance) -> Past {
     let Some(dir) = candidates.iter().find(|dir| dir.is_dir()) else { return Past::Nothing };
@@ -159,10 +188,16 @@ impl State {
         refuse_used(&self.dir, instance)
     }
 
-    /// Marks `instance` as used, durably.
-    pub fn mark_used(&self, instance: &Instance) -> Result<(), StateError> {
+    /// Marks `instance` as used, durably, with what GARM has said to its `idle` so far.
+    pub fn mark_used(&self, instance: &Instance, idle: Option<Told>) -> Result<(), StateError> {
         let at = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
-        self.write(USED, &Used { instance: instance.0.clone(), at })
+        self.write(USED, &Used { instance: instance.0.clone(), at, idle })
+    }
+
+    /// What the marker says that GARM has said to the `idle` of `instance`.
+    pub fn idle_told(&self, instance: &Instance) -> Option<Told> {
+        let used: Used = serde_json::from_slice(&std::fs::read(self.dir.join(USED)).ok()?).ok()?;
+        used.idle.filter(|_| used.instance == instance.0)
     }
 
     pub fn write_timeline(&self, timeline: &Timeline) -> Result<(), StateError> {
@@ -224,8 +259,11 @@ mod tests {
         let state = State::lock(dir.path()).unwrap();
         let (this, other) = (Instance::new("http://g", "a"), Instance::new("http://g", "b"));
         state.refuse_used(&this).unwrap();
-        state.mark_used(&this).unwrap();
+        state.mark_used(&this, None).unwrap();
         assert!(matches!(state.refuse_used(&this), Err(StateError::Used { .. })));
+        assert_eq!(state.idle_told(&this), None);
+        state.mark_used(&this, Some(Told::Known)).unwrap();
+        assert_eq!((state.idle_told(&this), state.idle_told(&other)), (Some(Told::Known), None));
         state.refuse_used(&other).unwrap();
     }
 

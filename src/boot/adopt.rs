@@ -9,11 +9,10 @@ use std::os::fd::OwnedFd;
 
 use tracing::info;
 
-use super::live::Told;
 use super::{Boot, Outcome, start};
 use crate::error::Error;
 use crate::forge::github::files;
-use crate::state::Life;
+use crate::state::{Life, Told};
 use crate::supervise::{self, KEPT, Memory, Orphan, State, Supervisor};
 use crate::timeline::Phase;
 
@@ -47,16 +46,17 @@ impl Boot {
         let runner = Supervisor::adopt(self.launch(), orphan, &memory, sink)
             .map_err(|source| start::no_stdout(&source))?;
         self.runner.replace(Some(runner.clone()));
-        if self.state.refuse_used(&self.instance).is_ok() {
-            // GARM has not heard of it yet.
-            let up = self.during(Phase::Start, self.until_up(&runner)).await;
-            up?;
+        let told = self.state.idle_told(&self.instance).filter(|told| *told != Told::Not);
+        self.told.set(told);
+        let Some(told) = told else {
+            // GARM has not heard of it yet, or its answer was lost with the agent that waited for it.
+            self.during(Phase::Start, self.until_up(&runner)).await?;
             return self.live(runner, agent_id).await.map(Outcome::Ended);
-        }
+        };
         match runner.state() {
             State::Running { job } => self.note(|life| life.run(&job)),
             _ => self.note(Life::become_idle),
         }
-        self.supervise(&runner, Told::Accepted).await.map(Outcome::Ended)
+        self.supervise(&runner, told).await.map(Outcome::Ended)
     }
 }

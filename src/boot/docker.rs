@@ -9,6 +9,7 @@ use tracing::{info, warn};
 use super::{Boot, start};
 use crate::error::Error;
 use crate::host::docker::Engine;
+use crate::host::files::read_plain;
 use crate::host::store::SystemStore;
 
 /// Between two attempts: what is waited for is a container beside us.
@@ -20,7 +21,8 @@ impl Boot {
         let Some(limit) = self.config.wait_for_docker else { return Ok(()) };
         let env = start::environment(&self.config, &self.defaults.borrow());
         // The Listener puts it over its environment.
-        let file = std::fs::read_to_string(self.config.home.join(".env")).unwrap_or_default();
+        let file = read_plain(&self.config.home.join(".env")).unwrap_or_default();
+        let file = String::from_utf8_lossy(&file);
         let value = |wanted: &str| {
             let in_file = file.lines().filter_map(|line| line.split_once('='));
             let over = in_file.rev().find(|(name, _)| *name == wanted);

@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
@@ -11,9 +12,11 @@ use super::{Boot, LAST_WORD, Outcome, told};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::http::Patience;
-use crate::supervise::Why;
+use crate::supervise::{self, Supervisor, Why};
 use crate::timeline::Phase;
 
+/// How long it may take until it shows whether a runner has got a job.
+const JOB_SHOWS: Duration = Duration::from_secs(1);
 /// How long `failed` is tried after a stop: the platform will not wait for ever.
 const LAST_WORD_WHEN_STOPPED: Duration = Duration::from_secs(8);
 
@@ -42,14 +45,10 @@ impl Boot {
                 error!("{message}");
                 self.note(|life| life.end(error.exit(), Some(error.reason()), &message));
                 told::on_console(&message);
-                let runner = self.runner.take();
-                if let Some(runner) = &runner {
-                    runner.drain(Why::BootFailed);
-                }
-                let heard = self.say_failed(&message, stopped).await;
-                if let Some(runner) = &runner {
-                    self.note_end(&*self.lead(runner).await);
-                }
+                let heard = match self.runner.take() {
+                    None => self.say_failed(&message, stopped).await,
+                    Some(runner) => self.fail_beside(&runner, &message, stopped).await,
+                };
                 (error.exit(), heard)
             }
         };
@@ -63,7 +62,31 @@ impl Boot {
         if let Err(error) = self.state.write_timeline(&self.timeline.borrow()) {
             warn!("failed to {error}");
         }
+        // Not before: another agent would find an instance that had its run, and could not say how it ended.
+        supervise::forget(&self.service, &self.state.runner_memory(&self.instance));
         exit
+    }
+
+    /// Leads the runner of a boot that has failed to its end, and tells GARM of the failure: at once, but not
+    /// beside a job, for GARM would have the machine deleted under it. Whether GARM has heard all it needs.
+    async fn fail_beside(&self, runner: &Supervisor, message: &str, stopped: bool) -> bool {
+        runner.drain(Why::BootFailed);
+        let has_job = tokio::select! {
+            biased;
+            () = runner.wait_job() => true,
+            _ = runner.wait_ended() => false,
+            () = sleep(JOB_SHOWS) => false,
+        };
+        if has_job {
+            warn!(
+                "the runner has a job: it is led to its end, and GARM is not told that it has failed"
+            );
+            self.note_end(&*self.lead(runner).await);
+            return true;
+        }
+        let heard = self.say_failed(message, stopped).await;
+        self.note_end(&*self.lead(runner).await);
+        heard
     }
 
     /// What an error comes down to: a phase that was told to stop has failed for that reason alone.

@@ -2,7 +2,8 @@
 //! registration.
 //!
 //! GARM hands the registration token out once, so a boot that dies between the token and the end of
-//! config.sh would take the instance with it. The token is kept in a file of the runtime folder (0600,
+//! config.sh would take the instance with it. Its file is in place within a millisecond of GARM's answer; what
+//! is killed in that one has lost it. The token is kept in a file of the runtime folder (0600,
 //! in memory on a usual system), under the digest of the instance, so that no other instance takes it.
 //! As soon as the runner is registered the file says only that, and under which agent id; the next boot
 //! then neither needs a token nor registers twice. An installation in an init container shares nothing
@@ -12,14 +13,18 @@
 //! Listener starts, and no file is left when a boot, other than an installation, has ended for good. A
 //! folder that cannot be written to costs the next boot its token, and this one nothing.
 
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{self, ErrorKind, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::host::files::write_atomic;
+use crate::host::files::write_at_once;
 use crate::host::users::Account;
 use crate::secret::Secret;
 use crate::state::Instance;
@@ -60,6 +65,27 @@ enum Note {
     },
 }
 
+/// The token in memory alone, for whoever is given the descriptor: a service manager can keep it where no job can
+/// look.
+pub(super) fn in_memory(token: &Secret, at: Instant) -> io::Result<OwnedFd> {
+    let fd = memfd_create("registration-token", MFdFlags::MFD_CLOEXEC)?;
+    let fetched = now().saturating_sub(at.elapsed()).as_secs();
+    let note = Note::Token { token: token.expose().to_owned(), fetched };
+    File::from(fd.try_clone()?).write_all(&serde_json::to_vec(&note).unwrap_or_default())?;
+    Ok(fd)
+}
+
+/// What such a descriptor holds.
+pub(super) fn from_memory(fd: OwnedFd) -> Option<(Secret, Instant)> {
+    let mut bytes = vec![0; 4096];
+    // From the beginning, wherever the last reader stopped.
+    let count = File::from(fd).read_at(&mut bytes, 0).ok()?;
+    match serde_json::from_slice(&bytes[..count]).ok()? {
+        Note::Token { token, fetched } => Some((Secret::new(&token), fetched_at(fetched))),
+        Note::Registered { .. } => None,
+    }
+}
+
 impl Kept {
     pub(super) fn new(places: Vec<Place>, instance: &Instance) -> Self {
         let file = |place| match place {
@@ -92,9 +118,7 @@ impl Kept {
         Some(match self.files.iter().find_map(read)? {
             Note::Registered { agent_id } => Found::Registered { agent_id },
             Note::Token { token, fetched } => {
-                let age = now().saturating_sub(Duration::from_secs(fetched));
-                let at = Instant::now();
-                Found::Token { token: Secret::new(&token), at: at.checked_sub(age).unwrap_or(at) }
+                Found::Token { token: Secret::new(&token), at: fetched_at(fetched) }
             }
         })
     }
@@ -117,7 +141,7 @@ impl Kept {
         let written = self
             .files
             .first()
-            .map(|(path, owner)| write_atomic(path, &json, 0o600, owner.as_ref()));
+            .map(|(path, owner)| write_at_once(path, &json, 0o600, owner.as_ref()));
         match written {
             Some(Ok(())) => self.remove(1),
             // What the files held before is not true any more.
@@ -140,6 +164,11 @@ impl Kept {
             }
         }
     }
+}
+
+fn fetched_at(fetched: u64) -> Instant {
+    let (age, now) = (now().saturating_sub(Duration::from_secs(fetched)), Instant::now());
+    now.checked_sub(age).unwrap_or(now)
 }
 
 fn now() -> Duration {
@@ -188,6 +217,17 @@ mod tests {
         assert!(!std::fs::read_to_string(path(&kept)).unwrap().contains("kept-registration"));
         kept.forget();
         assert!(kept.find().is_none());
+    }
+
+    #[test]
+    fn a_token_in_memory_is_read_as_often_as_it_is_passed_on() {
+        let at = Instant::now().checked_sub(Duration::from_secs(100)).unwrap();
+        let fd = in_memory(&Secret::new("kept-registration-token"), at).unwrap();
+        for _ in 0..2 {
+            let (token, then) = from_memory(fd.try_clone().unwrap()).unwrap();
+            assert_eq!(token.expose(), "kept-registration-token");
+            assert!((99..105).contains(&then.elapsed().as_secs()), "{then:?}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! with nobody to lead it. Before anything is said or touched they are looked for:
 //! - a config.sh is ended. It would go on writing into the home that this boot is about to configure,
 //!   and what it has done so far is undone or replaced by the next one;
+//! - a config.sh that an agent leads which lives (in the same home, with another state folder) is that one's;
 //! - a Listener or a worker is left alone, and so is everything else: it may have a job, and a running
 //!   job is not ours to kill. This boot is one too many, and ends.
 //!
@@ -17,6 +18,8 @@ use tracing::warn;
 
 use crate::host::processes::{self, Process};
 
+/// How an agent is called, and its init.
+const NAME: &str = "garm-bootstrap";
 const CONFIGURING: [&str; 1] = ["config.sh"];
 const RUNNING: [&str; 4] = ["bin/Runner.Listener", "bin/Runner.Worker", "run.sh", "run-helper.sh"];
 
@@ -24,6 +27,8 @@ const RUNNING: [&str; 4] = ["bin/Runner.Listener", "bin/Runner.Worker", "run.sh"
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Leftovers {
     configuring: Vec<Pid>,
+    /// An agent that lives, and configures a runner here.
+    pub(super) agent: Option<Pid>,
     /// A runner that lives, by its process.
     pub(super) runner: Option<Pid>,
 }
@@ -43,13 +48,16 @@ impl Leftovers {
         let runs_one = |process: &Process, names: &[&str]| {
             names.iter().flat_map(within).any(|path| process.runs(&path))
         };
-        let mut left = Self { configuring: Vec::new(), runner: None };
+        let mut left = Self { configuring: Vec::new(), agent: None, runner: None };
         for process in processes {
             // config.sh becomes the Listener with this word.
             let configures = process.args.iter().take(2).any(|arg| arg == "configure");
             let runner = runs_one(process, &RUNNING);
             if runs_one(process, &CONFIGURING) || (runner && configures) {
-                left.configuring.push(process.pid);
+                match agent_above(process, processes) {
+                    Some(agent) => left.agent = Some(agent),
+                    None => left.configuring.push(process.pid),
+                }
             } else if runner {
                 left.runner = Some(process.pid);
             }
@@ -70,6 +78,21 @@ impl Leftovers {
     }
 }
 
+/// The garm-bootstrap that has started `process`, itself or by a script between them.
+fn agent_above(process: &Process, processes: &[Process]) -> Option<Pid> {
+    let mut below = process;
+    // Bounded, for the table may have changed while it was read.
+    for _ in 0..16 {
+        let parent = below.parent?;
+        below = processes.iter().find(|process| process.pid == parent)?;
+        let name = below.args.first().map(Path::new).and_then(Path::file_name);
+        if name.is_some_and(|name| name.to_string_lossy().starts_with(NAME)) {
+            return Some(below.pid);
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +100,7 @@ mod tests {
     fn process(pid: i32, program: &str, args: &[&str]) -> Process {
         Process {
             pid: Pid::from_raw(pid),
+            parent: None,
             program: Some(program.into()),
             args: args.iter().map(Into::into).collect(),
         }
@@ -97,5 +121,28 @@ mod tests {
         let runner = process(6, "/opt/r/bin/Runner.Listener", &["bin/Runner.Listener", "run"]);
         let left = Leftovers::among(&[runner], Path::new("/opt/r"));
         assert_eq!(left.runner, Some(Pid::from_raw(6)));
+    }
+
+    #[test]
+    fn what_an_agent_that_lives_has_started_is_not_left_behind() {
+        let below = |parent: i32, process: Process| Process {
+            parent: Some(Pid::from_raw(parent)),
+            ..process
+        };
+        let table = [
+            process(1, "/sbin/init", &["/sbin/init"]),
+            below(1, process(2, "/usr/bin/garm-bootstrap", &["/usr/bin/garm-bootstrap", "run"])),
+            below(2, process(3, "/usr/bin/bash", &["/bin/bash", "/opt/r/config.sh"])),
+            below(
+                3,
+                process(4, "/opt/r/bin/Runner.Listener", &["./bin/Runner.Listener", "configure"]),
+            ),
+        ];
+        let left = Leftovers::among(&table, Path::new("/opt/r"));
+        assert_eq!((left.agent, left.configuring.len()), (Some(Pid::from_raw(2)), 0));
+        // With that agent killed.
+        let orphans = [below(1, table[2].clone()), table[3].clone(), table[0].clone()];
+        let left = Leftovers::among(&orphans, Path::new("/opt/r"));
+        assert_eq!((left.agent, left.configuring.len()), (None, 2));
     }
 }

@@ -10,22 +10,12 @@ use crate::error::Error;
 use crate::garm::IdleOutcome;
 use crate::host::memory;
 use crate::http::Patience;
-use crate::state::Life;
+use crate::state::{Life, Told};
 use crate::supervise::{End, State, Supervisor, Why};
 use crate::timeline::Phase;
 
 /// How long the answer to an `idle` is awaited when the runner has ended meanwhile.
 const IDLE_ON_ITS_WAY: Duration = Duration::from_secs(2);
-
-/// What GARM has said to `idle`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
-    Accepted,
-    /// 401: it has it already, or a job was faster, or the instance is gone.
-    Known,
-    /// It has refused it, or could not be reached.
-    Not,
-}
 
 impl Boot {
     /// Announces the runner and leads it to its end. The two run side by side: a GARM that cannot be
@@ -116,9 +106,10 @@ impl Boot {
                 Told::Not
             }
         };
+        self.told.set(Some(told));
         self.mark_used();
         if told != Told::Not {
-            self.note(Life::become_idle);
+            self.note(Life::announced);
         }
         Ok(told)
     }
@@ -127,18 +118,21 @@ impl Boot {
     pub(super) async fn lead(&self, runner: &Supervisor) -> Box<End> {
         let mut seen = 0;
         let mut marked = false;
+        let mut shown = runner.state();
         loop {
             tokio::select! {
                 biased;
                 () = runner.wait_job(), if !marked => {
                     marked = true;
-                    self.registered.take();
+                    self.take_registered();
                     self.mark_used();
-                    if let State::Running { job } = runner.state() {
-                        self.note(|life| life.run(&job));
-                    }
+                    self.show(&runner.state());
                 }
                 end = runner.wait_ended() => return end,
+                state = runner.wait_other_than(&shown) => {
+                    self.show(&state);
+                    shown = state;
+                }
                 count = self.signals.more_than(seen) => {
                     seen = count;
                     if count == 1 {
@@ -153,8 +147,19 @@ impl Boot {
         }
     }
 
+    /// Notes which job it is at; one that stays waits for the next one after each.
+    fn show(&self, state: &State) {
+        match state {
+            State::Running { job } => self.note(|life| life.run(job)),
+            State::Finishing { .. } if !self.config.registration.ephemeral => {
+                self.note(Life::become_idle);
+            }
+            _ => {}
+        }
+    }
+
     fn mark_used(&self) {
-        if let Err(error) = self.state.mark_used(&self.instance) {
+        if let Err(error) = self.state.mark_used(&self.instance, self.told.get()) {
             warn!("failed to {error}; a restart might start the runner again");
         }
     }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
 use super::Boot;
-use super::live::Told;
+use crate::state::Told;
 use crate::supervise::{Supervisor, Why};
 
 /// How many looks fit into the limit.

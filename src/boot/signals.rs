@@ -1,10 +1,17 @@
 //! How often we were asked to leave.
 //!
 //! The first signal asks politely, the second means it. Who sent it does not matter: systemd sends
-//! SIGTERM, a terminal SIGINT, a closed terminal SIGHUP.
+//! SIGTERM, a terminal SIGINT, a closed terminal SIGHUP. Some say one thing twice: a session that ends sends SIGHUP
+//! right after SIGTERM (`SendSIGHUP=` of systemd.kill(5)), and that must not cost a job.
+
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Within this time another kind of signal is the same asking.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Counts the signals that ask this process to leave. Cloning counts on.
 #[derive(Debug, Clone)]
@@ -23,10 +30,15 @@ impl Signals {
         ];
         let (send, count) = watch::channel(0);
         tokio::spawn(async move {
+            let mut counted: Option<(usize, Instant)> = None;
             loop {
                 let [term, int, hup, quit] = &mut kinds;
-                any(term, int, hup, quit).await;
-                send.send_modify(|count| *count += 1);
+                let (kind, now) = (any(term, int, hup, quit).await, Instant::now());
+                let is_the_same = |(last, at)| last != kind && now - at < TOGETHER;
+                if !counted.is_some_and(is_the_same) {
+                    counted = Some((kind, now));
+                    send.send_modify(|count| *count += 1);
+                }
             }
         });
         Ok(Self { count })
@@ -52,11 +64,12 @@ impl Signals {
     }
 }
 
-async fn any(term: &mut Signal, int: &mut Signal, hup: &mut Signal, quit: &mut Signal) {
+/// Which of them came.
+async fn any(term: &mut Signal, int: &mut Signal, hup: &mut Signal, quit: &mut Signal) -> usize {
     tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-        _ = hup.recv() => {}
-        _ = quit.recv() => {}
+        _ = term.recv() => 0,
+        _ = int.recv() => 1,
+        _ = hup.recv() => 2,
+        _ = quit.recv() => 3,
     }
 }

@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::forge::Dialect;
 use crate::forge::github::configure::Place;
+use crate::host::files::read_plain;
 use crate::host::process::Program;
 use crate::host::service::Service;
 use crate::http::Patience;
@@ -18,17 +19,18 @@ use crate::supervise::environment::{self, Sources};
 use crate::supervise::{Launch, Limits, Relaunch};
 use crate::tools::dependencies::{Installed, Installer, Search, names};
 
+/// How long our own Listener may stay after its one job. It closes its session and removes its files, which
+/// takes a minute or so where the forge is slow; a start script of the user's may have more to do.
+const AFTER_JOB: Duration = Duration::from_secs(5 * 60);
 const INSTALL_PAUSE: Duration = Duration::from_secs(5);
 
 pub(super) type Variables = Vec<(OsString, OsString)>;
 
 /// The environment of config.sh and of the Listener; `defaults` where nothing else sets them.
 pub(super) fn environment(config: &Config, defaults: &Variables) -> Variables {
-    let read = |path: PathBuf| {
-        std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).ok()
-    };
-    let etc_environment = read(PathBuf::from("/etc/environment")).unwrap_or_default();
-    let path_file = read(config.home.join(".path"));
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let etc_environment = std::fs::read("/etc/environment").map(text).unwrap_or_default();
+    let path_file = read_plain(&config.home.join(".path")).map(text).ok();
     let mut extra = Variables::new();
     if config.user.is_root() {
         extra.push(("RUNNER_ALLOW_RUNASROOT".into(), "1".into()));
@@ -81,6 +83,7 @@ pub(super) fn launch(
         limits: Limits {
             idle: config.times.idle_limit,
             job: config.times.job_limit,
+            after_job: config.command.is_none().then_some(AFTER_JOB),
             lifetime: config.times.lifetime,
             stays: !config.registration.ephemeral,
         },

@@ -7,6 +7,8 @@ pub mod github;
 
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 /// Which runner software it is, and so how its output and its folder are to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
@@ -31,7 +33,7 @@ pub enum Event {
 }
 
 /// How a job ended, as the forge names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobResult {
     Succeeded,
     Failed,
@@ -105,6 +107,13 @@ impl Dialect {
     pub fn is_diag_log(self, name: &str) -> bool {
         match self {
             Self::GitHub => github::diag::is_log(name),
+        }
+    }
+
+    /// The line of the runner's stdout that `line` of that log repeats, if it is one of its own state lines.
+    pub fn read_log_line(self, line: &str) -> Option<Event> {
+        match self {
+            Self::GitHub => github::diag::state_line(line).and_then(github::output::read_line),
         }
     }
 

@@ -4,14 +4,18 @@
 //! somebody put where the file is to be.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::OFlag;
 use nix::unistd::geteuid;
 
 use super::users::Account;
+
+/// The runner's own small files have some hundred bytes.
+const PLAIN_LIMIT: u64 = 1 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
@@ -48,6 +52,28 @@ pub fn write_atomic(
     })
 }
 
+/// The same, but synced when it is in its place: for what a kill must not lose, though a power cut may tear it.
+pub fn write_at_once(
+    path: &Path,
+    contents: &[u8],
+    mode: u32,
+    owner: Option<&Account>,
+) -> Result<(), FilesError> {
+    let temp = temp_name(path);
+    let write = || -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temp)?;
+        file.write_all(contents)?;
+        give_to(&file, owner)?;
+        fs::rename(&temp, path)?;
+        file.sync_all()?;
+        path.parent().map_or(Ok(()), sync_dir)
+    };
+    write().map_err(|source| {
+        let _ = fs::remove_file(&temp);
+        FilesError::Write { path: path.to_owned(), source }
+    })
+}
+
 /// Makes `copy` a copy of `original` that has the same blocks until one of them is written (ioctl_ficlone(2)).
 #[expect(unsafe_code, reason = "an ioctl")]
 pub fn share_blocks(original: &File, copy: &File) -> io::Result<()> {
@@ -69,6 +95,20 @@ pub fn replace(path: &Path, contents: &[u8], mode: u32) -> Result<(), FilesError
         let _ = fs::remove_file(&temp);
         FilesError::Write { path: path.to_owned(), source }
     })
+}
+
+/// What a file holds that lies where jobs may write: only a plain one that is not large is read. A link could
+/// lead to what nobody but us may read, and a pipe would hold us up for ever.
+pub fn read_plain(path: &Path) -> io::Result<Vec<u8>> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() || meta.len() > PLAIN_LIMIT {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is no small plain file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(PLAIN_LIMIT).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Makes `path` and its missing parents; it gets `mode`, and must then be a folder that belongs to us
@@ -176,6 +216,20 @@ mod tests {
         write_atomic(&path, b"new", 0o600, None).unwrap();
         assert_eq!(fs::read(&victim).unwrap(), b"untouched");
         assert!(fs::symlink_metadata(&path).unwrap().is_file());
+    }
+
+    #[test]
+    fn only_a_small_plain_file_is_read_where_jobs_may_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("plain"), "text").unwrap();
+        std::os::unix::fs::symlink(path("plain"), path("link")).unwrap();
+        nix::unistd::mkfifo(&path("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        File::create(path("large")).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(read_plain(&path("plain")).unwrap(), b"text");
+        for name in ["link", "pipe", "large", "missing"] {
+            assert!(read_plain(&path(name)).is_err(), "{name}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A handle of a process that is not our child, and never becomes another one's (pidfd_open(2)).
 
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -44,6 +44,14 @@ pub fn open(pid: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// The process that `handle` is of; `None` when that has been reaped.
+pub fn pid(handle: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", handle.as_raw_fd()))?;
+    let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")).map(str::trim);
+    let pid: i32 = pid.and_then(|pid| pid.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
+    Ok(u32::try_from(pid).ok())
+}
+
 /// A process whose end is waited for.
 #[derive(Debug)]
 pub struct Watched(AsyncFd<OwnedFd>);
@@ -81,6 +89,8 @@ fn exit_status(process: RawFd) -> io::Result<Option<ExitStatus>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd as _;
+
     use super::*;
 
     #[tokio::test]
@@ -89,7 +99,9 @@ mod tests {
         let mut child =
             std::process::Command::new("/bin/sh").args(["-c", "exit 7"]).spawn().unwrap();
         let process = open(child.id()).unwrap();
+        assert_eq!(pid(process.as_fd()).unwrap(), Some(child.id()));
         child.wait().unwrap();
+        assert_eq!(pid(process.as_fd()).unwrap(), None);
         let known = exit_status(process.as_raw_fd()).ok().flatten();
         let seen = Watched::new(process).unwrap().ended().await.unwrap();
         assert_eq!(seen, known);

@@ -179,6 +179,14 @@ impl Group {
         Self(i32::try_from(pid).ok().map(Pid::from_raw))
     }
 
+    /// The group of a leader that has ended and been reaped, no matter when. As long as somebody is left in
+    /// it, its number is nobody else's; so a process of that number tells that the group is gone.
+    pub fn once_led_by(pid: u32) -> Self {
+        let group = Self::led_by(pid);
+        let leader = group.0.map(|leader| nix::sys::signal::kill(leader, None));
+        if leader == Some(Err(Errno::ESRCH)) { group } else { Self(None) }
+    }
+
     /// Sends `signal` to every process of the group; whether there was one left to get it.
     pub fn signal(self, signal: Signal) -> bool {
         self.0.is_some_and(|group| killpg(group, signal).is_ok())

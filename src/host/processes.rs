@@ -14,6 +14,7 @@ use nix::unistd::Pid;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     pub pid: Pid,
+    pub parent: Option<Pid>,
     /// The program's file, where we may know it.
     pub program: Option<PathBuf>,
     pub args: Vec<OsString>,
@@ -37,9 +38,17 @@ pub fn others() -> Vec<Process> {
             let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?);
             let line = fs::read(entry.path().join("cmdline")).ok()?;
             let program = fs::read_link(entry.path().join("exe")).ok();
-            (pid != ours).then(|| Process { pid, program, args: arguments(&line) })
+            let stat = fs::read(entry.path().join("stat")).unwrap_or_default();
+            let parent = parent_in(&String::from_utf8_lossy(&stat));
+            (pid != ours).then(|| Process { pid, parent, program, args: arguments(&line) })
         })
         .collect()
+}
+
+/// The parent in a /proc/PID/stat: the second field after the name, which stands in parentheses and may
+/// hold anything, spaces and parentheses included (proc_pid_stat(5)).
+pub fn parent_in(stat: &str) -> Option<Pid> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok().map(Pid::from_raw)
 }
 
 /// The arguments in a /proc/PID/cmdline: each ends with a NUL.
@@ -56,6 +65,7 @@ mod tests {
     fn a_script_is_known_by_its_interpreters_first_argument() {
         let process = Process {
             pid: Pid::from_raw(7),
+            parent: None,
             program: Some("/usr/bin/dash".into()),
             args: arguments(b"/bin/sh\0/home/r/config.sh\0--url\0/home/r/run.sh\0"),
         };
@@ -65,9 +75,18 @@ mod tests {
     }
 
     #[test]
+    fn a_processs_name_cannot_forge_its_parent() {
+        assert_eq!(parent_in("42 (sh) S 7 42 42 0"), Some(Pid::from_raw(7)));
+        assert_eq!(parent_in("42 (x) S 1 (y) R 7 42"), Some(Pid::from_raw(7)));
+        assert_eq!(parent_in("42"), None);
+    }
+
+    #[test]
     fn others_are_seen_and_we_are_not_among_them() {
         let ours = nix::unistd::getpid();
         assert!(others().iter().all(|process| process.pid != ours));
         assert!(!others().is_empty());
+        let ours = nix::unistd::getppid();
+        assert!(others().iter().any(|process| process.pid == ours));
     }
 }

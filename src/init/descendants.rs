@@ -4,6 +4,8 @@ use std::fs;
 
 use nix::unistd::Pid;
 
+use crate::host::processes::parent_in;
+
 /// All processes that `root` has started, and those that they have, as /proc shows them now. Empty
 /// where /proc is not mounted.
 pub(super) fn of(root: Pid) -> Vec<Pid> {
@@ -25,25 +27,7 @@ fn parents() -> Vec<(i32, i32)> {
         .filter_map(|entry| {
             let pid = entry.file_name().to_str()?.parse().ok()?;
             let stat = fs::read(entry.path().join("stat")).ok()?;
-            Some((pid, parent_in(&String::from_utf8_lossy(&stat))?))
+            Some((pid, parent_in(&String::from_utf8_lossy(&stat))?.as_raw()))
         })
         .collect()
-}
-
-/// The parent in a /proc/PID/stat: the second field after the name, which stands in parentheses and may
-/// hold anything, spaces and parentheses included (proc_pid_stat(5)).
-fn parent_in(stat: &str) -> Option<i32> {
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_processs_name_cannot_forge_its_parent() {
-        assert_eq!(parent_in("42 (sh) S 7 42 42 0"), Some(7));
-        assert_eq!(parent_in("42 (x) S 1 (y) R 7 42"), Some(7));
-        assert_eq!(parent_in("42"), None);
-    }
 }

@@ -6,12 +6,35 @@ use nix::sys::signal::{SigSet, Signal};
 pub(super) const HELD: [Signal; 4] =
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
 
+/// Signals that mean nothing to us and would end us, and with an init everything: somebody who asks a program
+/// about itself or wakes it up does not know that it leads a job.
+const IDLE_TALK: [Signal; 7] = [
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+    Signal::SIGVTALRM,
+    Signal::SIGPROF,
+    Signal::SIGIO,
+    // A log that has become too large is no reason either.
+    Signal::SIGXFSZ,
+];
+
 /// Holds back the signals that ask us to leave, until [`release`]: they are neither lost nor fatal.
 /// The first thing that a process does which is not the init; before any thread, for a thread inherits
 /// the mask.
 pub fn hold() {
     // Fails only for an invalid argument, and there is none.
     let _ = held().thread_block();
+    ignore_idle_talk();
+}
+
+#[expect(unsafe_code, reason = "signal is unsafe for the sake of handlers; this is none")]
+fn ignore_idle_talk() {
+    use nix::sys::signal::{SigHandler, signal};
+    for idle in IDLE_TALK {
+        // SAFETY: SIG_IGN installs no code of ours. What we start gets the default back.
+        let _ = unsafe { signal(idle, SigHandler::SigIgn) };
+    }
 }
 
 /// Lets through what [`hold`] (or whoever started us) held back. Call it from the main thread, once the

@@ -68,6 +68,13 @@ impl Life {
         (self.phase, self.since) = (phase, now());
     }
 
+    /// GARM has heard that it is idle; a job may have been faster than its answer.
+    pub fn announced(&mut self) {
+        if self.status == Status::Booting {
+            self.become_idle();
+        }
+    }
+
     pub fn become_idle(&mut self) {
         (self.status, self.since) = (Status::Idle, now());
     }

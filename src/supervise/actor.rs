@@ -1,7 +1,12 @@
 //! The task that owns the runner.
 
+mod fault;
+mod hearing;
+
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use nix::sys::signal::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -13,18 +18,13 @@ use super::forward::Forwarder;
 use super::ghost::Watch;
 use super::leave::{Action, Leave, Times, Work};
 use super::memory::Memory;
-use super::output::{Lines, Output, Source};
-use super::process::{self, Runner};
+use super::process::Runner;
 use super::progress::Progress;
 use super::record::Record;
 use super::{Launch, Manner, Order, State, Why, update};
 use crate::exit::Exit;
 use crate::host::process::{Group, ProcessError};
-use crate::secret::redact;
 
-/// How long the output is still awaited when the process group is gone: something that left the group
-/// may hold the pipe open for ever.
-const LAST_WORDS: Duration = Duration::from_millis(500);
 /// How long our own reader may take for the rest.
 const FLUSH: Duration = Duration::from_secs(2);
 
@@ -36,6 +36,8 @@ pub(super) struct Actor {
     record: Record,
     /// One that is taken over, until it is.
     adopted: Option<Runner>,
+    /// Of the present process.
+    pid: Option<u32>,
     diag: Diag,
     ghost: Watch,
     /// Until when a start that fails is put down to an updater that is still at the files.
@@ -50,14 +52,24 @@ impl Actor {
         forward: Forwarder,
     ) -> Self {
         let (diag, ghost) = (Diag::of(&launch), Watch::new(launch.ghost_limit));
-        let (record, adopted) = (Record::default(), None);
-        Self { launch, orders, state, forward, record, adopted, diag, ghost, unsettled_until: None }
+        let (record, adopted, pid) = (Record::default(), None, None);
+        let unsettled_until = None;
+        Self { launch, orders, state, forward, record, adopted, pid, diag, ghost, unsettled_until }
     }
 
     /// With a runner that another agent has started, and what that one knew of it.
     pub(super) fn adopting(mut self, runner: Runner, memory: &Memory) -> Self {
         self.record = memory.recall();
+        self.diag.goes_on_after(memory.log_before());
+        self.pid = runner.pid;
         self.adopted = Some(runner);
+        // The last lines that were read may not have been noted any more.
+        let logged = Progress::through(self.diag.events());
+        let (stays, times) = (self.launch.limits.stays, self.times());
+        if self.record.learn(logged, stays, times, Instant::now()) {
+            tracing::info!("the runner's own log tells of it: {:?}", self.record.progress);
+            self.remember();
+        }
         self.publish();
         self
     }
@@ -66,7 +78,12 @@ impl Actor {
         if self.adopted.is_none() {
             update::forget(&self.launch.home);
         }
-        let how = self.live().await;
+        let mut runner = None;
+        let story = AssertUnwindSafe(self.live(&mut runner)).catch_unwind().await;
+        let how = match story {
+            Ok(how) => how,
+            Err(_) => self.live_on(runner).await,
+        };
         // A platform that stops everything at once may have ended the runner before we heard of it.
         while let Ok(order) = self.orders.try_recv() {
             self.record.note(order);
@@ -79,42 +96,42 @@ impl Actor {
                 tracing::warn!("the runner's own log ends with:\n{}", end.log);
             }
         }
-        self.forget();
         self.forward.finish(FLUSH).await;
         self.state.send_replace(State::Ended(Box::new(end)));
     }
 
-    /// Every start of the runner, to the last one's end.
-    async fn live(&mut self) -> How {
+    /// Every start of the runner, to the last one's end. The present one is `held` where a fault of ours
+    /// does not take it along.
+    async fn live(&mut self, held: &mut Option<Runner>) -> How {
         loop {
             let started = match self.adopted.take() {
                 Some(runner) => Ok(runner),
                 None => self.start(),
             };
-            let mut runner = match started {
-                Ok(runner) => runner,
+            let runner = match started {
+                Ok(runner) => held.insert(runner),
                 Err(_) if self.is_unsettled() && self.pause(update::LOOK).await => continue,
                 Err(error) => return How::NotStarted(error.to_string()),
             };
-            let how = self.attend(&mut runner).await;
-            self.look_for_want_of_memory(&how, &mut runner);
+            let how = self.attend(runner).await;
+            self.look_for_want_of_memory(&how, runner);
             let verdict = Verdict::of(&how);
             let updating = verdict == Verdict::Updating;
             if updating {
                 // Its group stays: the updater runs in it.
                 self.hear_rest(&mut runner.output).await;
             } else {
-                self.bury(&mut runner).await;
+                self.bury(runner).await;
             }
             let Some(pause) = self.may_relaunch(verdict) else {
                 if updating {
-                    self.bury(&mut runner).await;
+                    self.bury(runner).await;
                 }
                 return how;
             };
             self.begin_again();
-            if updating && !self.await_update(&mut runner).await {
-                self.bury(&mut runner).await;
+            if updating && !self.await_update(runner).await {
+                self.bury(runner).await;
                 return if self.record.asked.is_some() { how } else { How::UpdateFailed };
             }
             tracing::info!(?how, "the runner is started again in {pause:?}");
@@ -129,36 +146,49 @@ impl Actor {
         self.ghost.starts();
         let runner = Runner::start(&self.launch.program, &self.launch.service)?;
         self.record.started();
-        self.remember(runner.pid);
+        self.pid = runner.pid;
+        self.remember();
         tracing::info!(pid = runner.pid, "the runner is started");
         Ok(runner)
     }
 
     /// Waits for the process to end, and meanwhile hears, obeys, and keeps the times.
     async fn attend(&mut self, runner: &mut Runner) -> How {
-        let Runner { process, pid, group, output, .. } = runner;
+        let Runner { process, group, output, .. } = runner;
         let mut output_open = true;
+        if self.record.leave.until().is_some() {
+            // An order of an earlier agent: what has come since then may have changed it.
+            self.hear_unread(output).await;
+        }
         loop {
             let until = self.record.leave.until();
             let limit = self.next_limit();
             tokio::select! {
                 how = process.wait() => return how,
-                Some(order) = self.orders.recv() => self.obey(order, *group),
-                order = at(limit) => self.obey(order, *group),
+                Some(order) = self.orders.recv() => {
+                    self.hear_unread(output).await;
+                    self.obey(order, *group);
+                }
+                order = at(limit) => {
+                    self.hear_unread(output).await;
+                    if self.next_limit().is_some_and(|(_, now)| now == order) {
+                        self.obey(order, *group);
+                    }
+                }
                 () = self.ghost.due(&self.record.progress), if self.record.asked.is_none() => {
                     if let Some(order) = self.ghost.look(&mut self.diag) {
+                        self.hear_unread(output).await;
                         self.obey(order, *group);
                     }
                 }
                 () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {
-                    self.time_passed(*group);
+                    self.hear_unread(output).await;
+                    if self.record.leave.until().is_some_and(|until| until <= Instant::now()) {
+                        self.time_passed(*group);
+                    }
                 }
                 lines = output.next(), if output_open => match lines {
-                    Some(lines) => {
-                        if self.hear(lines) {
-                            self.remember(*pid);
-                        }
-                    }
+                    Some(lines) => self.hear(lines),
                     None => output_open = false,
                 },
             }
@@ -166,19 +196,11 @@ impl Actor {
     }
 
     /// Notes for another agent how far the runner is.
-    fn remember(&self, pid: Option<u32>) {
-        if let (Some(path), Some(pid)) = (&self.launch.memory, pid)
-            && let Err(error) = Memory::of(pid, &self.record).write(path)
+    fn remember(&self) {
+        if let (Some(path), Some(pid)) = (&self.launch.memory, self.pid)
+            && let Err(error) = Memory::of(pid, &self.record, self.diag.before()).write(path)
         {
             tracing::warn!("failed to {error}; the runner could not be taken over after a crash");
-        }
-    }
-
-    /// Nobody is to take over a runner that has ended.
-    fn forget(&self) {
-        process::forget(&self.launch.service);
-        if let Some(path) = &self.launch.memory {
-            let _ = std::fs::remove_file(path);
         }
     }
 
@@ -218,6 +240,8 @@ impl Actor {
 
     fn go(&mut self, (leave, action): (Leave, Action), group: Group) {
         self.record.leave = leave;
+        // Before it is done: to do it twice could cost a job that has come meanwhile.
+        self.remember();
         match action {
             Action::Nothing => true,
             Action::Interrupt => group.signal_leader(Signal::SIGINT),
@@ -226,62 +250,6 @@ impl Actor {
             Action::Kill => group.signal(Signal::SIGKILL) | group.signal_leader(Signal::SIGKILL),
         };
         self.publish();
-    }
-
-    /// Whether it has changed how far the runner is.
-    fn hear(&mut self, lines: Lines<'_>) -> bool {
-        let (source, mut changed) = (lines.source, false);
-        lines.for_each(|line| {
-            self.record.printed(line);
-            let line = String::from_utf8_lossy(line);
-            self.forward.send(&redact(&line));
-            if source == Source::Stdout {
-                changed |= self.heed(&line);
-            }
-        });
-        changed
-    }
-
-    /// Lets a line of the runner's stdout change the state, if it is one that may.
-    fn heed(&mut self, line: &str) -> bool {
-        let Some(event) = self.launch.dialect.read_line(line) else { return false };
-        let changed = self.record.heard(event, self.times(), Instant::now());
-        if changed {
-            self.publish();
-        }
-        changed
-    }
-
-    /// Ends what the runner has left in its group, and hears the last words of both.
-    async fn bury(&mut self, runner: &mut Runner) {
-        let Runner { group, output, .. } = runner;
-        self.hear_until(output, group.end_rest()).await;
-        self.hear_rest(output).await;
-    }
-
-    /// Hears what an ended process has left in its pipes.
-    async fn hear_rest(&mut self, output: &mut Output) {
-        let to_the_end = async {
-            while let Some(lines) = output.next().await {
-                self.hear(lines);
-            }
-        };
-        let _ = timeout(LAST_WORDS, to_the_end).await;
-    }
-
-    /// Hears until `done`, at the least.
-    async fn hear_until<T>(&mut self, output: &mut Output, done: impl Future<Output = T>) -> T {
-        let mut output_open = true;
-        tokio::pin!(done);
-        loop {
-            tokio::select! {
-                value = &mut done => return value,
-                lines = output.next(), if output_open => match lines {
-                    Some(lines) => drop(self.hear(lines)),
-                    None => output_open = false,
-                },
-            }
-        }
     }
 
     /// Whether the update came to its end in time and nobody wants the runner to leave. Its updater
@@ -302,7 +270,7 @@ impl Actor {
                     return false;
                 }
                 lines = runner.output.next(), if output_open => match lines {
-                    Some(lines) => drop(self.hear(lines)),
+                    Some(lines) => self.hear(lines),
                     None => output_open = false,
                 },
             }

@@ -1,10 +1,10 @@
 //! The runner's own log, as far as somebody else may read it.
 //!
 //! It lies in the runner's home, where an earlier job may have put anything: only a plain file that
-//! belongs to the runner's user is read, no link is followed, and never more than a bounded part.
+//! belongs to the runner's user is read, no link is followed, and never more than a bounded part. What a job
+//! writes there can bring nobody to grief but that job.
 //! Must not: change anything there.
 
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -14,7 +14,7 @@ use nix::fcntl::OFlag;
 
 use super::Launch;
 use super::output::Cutter;
-use crate::forge::{Dialect, Sign};
+use crate::forge::{Dialect, Event, Sign};
 use crate::text::readable;
 
 /// How much of the end is told, and how many lines of it.
@@ -23,6 +23,9 @@ const TAIL_LINES: usize = 12;
 /// How much is read at one look; what is beyond is read at the next one.
 const AT_ONE_LOOK: u64 = 256 * 1024;
 
+/// How much of the end is read to learn what a crashed agent may not have noted: that was its last moment.
+const LAST_MOMENT: u64 = 1024 * 1024;
+
 /// The log of the present start.
 pub(super) struct Diag {
     folder: PathBuf,
@@ -30,13 +33,13 @@ pub(super) struct Diag {
     /// Whose files are believed.
     owner: u32,
     /// The newest log, and its length, when the runner was started: what was there is an earlier start's.
-    before: Option<(OsString, u64)>,
+    before: Option<(String, u64)>,
     read: Option<Reading>,
 }
 
 /// How far the log has been looked at.
 struct Reading {
-    name: OsString,
+    name: String,
     offset: u64,
     cutter: Cutter,
 }
@@ -62,15 +65,39 @@ impl Diag {
         self.read = None;
     }
 
+    /// What was there before this start, for [`Self::goes_on_after`].
+    pub(super) fn before(&self) -> Option<(String, u64)> {
+        self.before.clone()
+    }
+
+    /// The start was another agent's.
+    pub(super) fn goes_on_after(&mut self, before: Option<(String, u64)>) {
+        self.before = before;
+    }
+
+    /// What the Listener has said of its state in the end of the log.
+    pub(super) fn events(&self) -> Vec<Event> {
+        let bytes = self.end(LAST_MOMENT);
+        let text = String::from_utf8_lossy(&bytes);
+        text.lines().filter_map(|line| self.dialect.read_log_line(line)).collect()
+    }
+
     /// The last lines of it, fit to be shown; empty if there are none.
     pub(super) fn last_lines(&self) -> String {
-        let Some((name, from)) = self.present() else { return String::new() };
+        let text = readable(&self.end(TAIL));
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+    }
+
+    /// The whole lines of the last `length` bytes.
+    fn end(&self, length: u64) -> Vec<u8> {
+        let Some((name, from)) = self.present() else { return Vec::new() };
         let read = || -> io::Result<Vec<u8>> {
             let mut file = self.open(&name)?;
-            let start = file.metadata()?.len().saturating_sub(TAIL).max(from);
+            let start = file.metadata()?.len().saturating_sub(length).max(from);
             file.seek(SeekFrom::Start(start))?;
             let mut bytes = Vec::new();
-            file.take(TAIL).read_to_end(&mut bytes)?;
+            file.take(length).read_to_end(&mut bytes)?;
             if start > from {
                 // The first line is a piece of one.
                 let cut =
@@ -79,9 +106,7 @@ impl Diag {
             }
             Ok(bytes)
         };
-        let text = read().map(|bytes| readable(&bytes)).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+        read().unwrap_or_default()
     }
 
     /// Calls `take` with each sign of the lines that have come since the last look.
@@ -110,7 +135,7 @@ impl Diag {
     }
 
     /// The log of this start, and where in it this start begins.
-    fn present(&self) -> Option<(OsString, u64)> {
+    fn present(&self) -> Option<(String, u64)> {
         let newest = self.newest()?;
         match &self.before {
             Some((before, length)) if *before == newest => Some((newest, *length)),
@@ -119,12 +144,13 @@ impl Diag {
     }
 
     /// Names hold the time, so that the last one is the newest.
-    fn newest(&self) -> Option<OsString> {
-        let names = fs::read_dir(&self.folder).ok()?.flatten().map(|entry| entry.file_name());
-        names.filter(|name| name.to_str().is_some_and(|name| self.dialect.is_diag_log(name))).max()
+    fn newest(&self) -> Option<String> {
+        let entries = fs::read_dir(&self.folder).ok()?.flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter(|name| self.dialect.is_diag_log(name)).max()
     }
 
-    fn open(&self, name: &OsString) -> io::Result<File> {
+    fn open(&self, name: &str) -> io::Result<File> {
         // Without O_NONBLOCK a named pipe would hold us up.
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let file = OpenOptions::new()
@@ -183,6 +209,21 @@ mod tests {
         let last = diag.last_lines();
         assert_eq!(last.lines().count(), TAIL_LINES);
         assert!(last.starts_with("line 988\n") && last.ends_with("line 999"), "{last}");
+    }
+
+    #[test]
+    fn what_an_earlier_start_has_said_is_not_taken_for_this_ones_by_another_agent_either() {
+        let (dir, mut first) = diag();
+        let listening = "[x INFO Terminal] WRITE LINE: 2026-12-01 01:00:00Z: Listening for Jobs\n";
+        write(dir.path(), "Runner_20261201-010000-utc.log", listening);
+        first.starts();
+        let launch = Launch { home: dir.path().to_owned(), ..Home::new("").launch };
+        let mut next = Diag::of(&launch);
+        assert_eq!(next.events(), [Event::Listening]);
+        next.goes_on_after(first.before());
+        assert_eq!(next.events(), []);
+        write(dir.path(), "Runner_20261201-020000-utc.log", listening);
+        assert_eq!(next.events(), [Event::Listening]);
     }
 
     #[test]

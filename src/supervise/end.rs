@@ -109,6 +109,7 @@ impl End {
             Why::NotReady => ", stopped because it did not listen in time",
             Why::IdleLimit => ", stopped by the idle limit",
             Why::JobLimit => ", stopped by the job limit",
+            Why::Lingers => ", stopped because it did not leave after its job",
             Why::Lifetime => ", stopped by the lifetime limit",
             Why::DrainTimeout => ", stopped by the drain timeout",
             Why::Forgotten => ", stopped because GARM has forgotten this instance",
@@ -120,10 +121,11 @@ impl End {
     }
 
     fn exit_when_asked(&self, Order { manner, why }: Order) -> Exit {
-        let result = self.job.as_ref().and_then(|job| job.result);
-        if manner == Manner::Drain && result.is_some() {
-            return Exit::Done;
+        if manner == Manner::Drain && self.job.is_some() {
+            // A job that came to grief while it was waited for did so by no doing of ours.
+            return self.exit_by_itself();
         }
+        let result = self.job.as_ref().and_then(|job| job.result);
         match why {
             Why::NotReady => Exit::NotReady,
             Why::BootFailed => Exit::Stopped,
@@ -133,12 +135,10 @@ impl End {
             Why::JobLimit if result.is_some_and(|result| result != JobResult::Canceled) => {
                 Exit::Done
             }
-            Why::IdleLimit | Why::JobLimit | Why::Lifetime => Exit::LimitPassed,
+            Why::IdleLimit | Why::JobLimit | Why::Lingers | Why::Lifetime => Exit::LimitPassed,
             Why::Asked | Why::DrainTimeout => match (&self.job, result) {
                 (None, _) if self.was_listening => Exit::Done,
                 (None, _) => Exit::Stopped,
-                // It came to grief while it was waited for: no doing of ours.
-                (Some(_), None) if manner == Manner::Drain => self.exit_by_itself(),
                 (Some(_), None | Some(JobResult::Canceled)) => Exit::Killed,
                 (Some(_), Some(_)) => Exit::Done,
             },
@@ -302,6 +302,18 @@ mod tests {
                 Exit::Done,
             ),
             (End { asked: Some(asked(Drain, Why::Lifetime)), ..ok() }, Exit::LimitPassed),
+            (
+                End { asked: Some(asked(Drain, Why::Lifetime)), job: Some(job(None)), ..killed() },
+                Exit::Killed,
+            ),
+            (
+                End {
+                    asked: Some(asked(Drain, Why::Lingers)),
+                    job: Some(job(Some(Failed))),
+                    ..killed()
+                },
+                Exit::Done,
+            ),
             (End { asked: Some(asked(Drain, Why::Forgotten)), ..ok() }, Exit::Superseded),
             (End { asked: Some(asked(Drain, Why::Ghost)), ..ok() }, Exit::RegistrationGone),
             (

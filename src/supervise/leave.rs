@@ -14,28 +14,34 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::Manner;
+use super::memory::{maybe_moment, moment};
 
 /// How long a group may take to end after SIGTERM.
 const KILL_AFTER: Duration = Duration::from_secs(2);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) enum Leave {
     #[default]
     NotAsked,
     AfterJob {
+        #[serde(with = "maybe_moment")]
         until: Option<Instant>,
     },
     AfterExit {
+        #[serde(with = "moment")]
         until: Instant,
     },
     Interrupted {
+        #[serde(with = "moment")]
         until: Instant,
         manner: Manner,
     },
     Terminated {
+        #[serde(with = "moment")]
         until: Instant,
     },
     Killed,

@@ -5,14 +5,17 @@
 //! | idle | its first "Listening" | its job | it is drained: a job that comes just then is finished |
 //! | job | its job's first line | the job's last line | it is stopped |
 //! | job, after the last line | the same | its end | it is drained: one that is to have one job has no use any more |
+//! | after the job | its job's last line | its end, or another job | the same: what it has left to do takes it a minute or so |
 //! | lifetime | its first start | its end | it is drained: a running job is finished |
 //!
 //! A relaunch before a job starts none of them anew: to whoever waits for the machine it is the same runner.
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use super::memory::maybe_moment;
 use super::progress::Progress;
 use super::{Manner, Order, Why};
 
@@ -21,17 +24,26 @@ use super::{Manner, Order, Why};
 pub struct Limits {
     pub idle: Option<Duration>,
     pub job: Option<Duration>,
+    /// How long it may take to leave by itself when its job is done.
+    pub after_job: Option<Duration>,
     pub lifetime: Option<Duration>,
     /// Whether it stays after a job, for the next one.
     pub stays: bool,
 }
 
 /// When each of the limits began to run.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+// Notes may be of another version of this program, which was replaced beside a running job.
+#[serde(default)]
 pub(super) struct Clock {
+    #[serde(with = "maybe_moment")]
     pub(super) started: Option<Instant>,
+    #[serde(with = "maybe_moment")]
     pub(super) listening: Option<Instant>,
+    #[serde(with = "maybe_moment")]
     pub(super) job: Option<Instant>,
+    #[serde(with = "maybe_moment")]
+    pub(super) done: Option<Instant>,
 }
 
 impl Clock {
@@ -41,7 +53,8 @@ impl Clock {
 
     pub(super) fn progressed(&mut self, progress: &Progress, now: Instant) {
         match progress {
-            Progress::Starting | Progress::Finished { .. } => {}
+            Progress::Starting => {}
+            Progress::Finished { .. } => self.done = Some(now),
             Progress::Listening => {
                 self.listening.get_or_insert(now);
             }
@@ -65,6 +78,7 @@ impl Clock {
             (due(self.listening, limits.idle), waits, Manner::Drain, Why::IdleLimit),
             (due(self.job, limits.job), works, Manner::Stop, Why::JobLimit),
             (due(self.job, limits.job), hangs, Manner::Drain, Why::JobLimit),
+            (due(self.done, limits.after_job), hangs, Manner::Drain, Why::Lingers),
             (due(self.started, limits.lifetime), true, Manner::Drain, Why::Lifetime),
         ];
         all.into_iter()
@@ -85,6 +99,7 @@ mod tests {
     const LIMITS: Limits = Limits {
         idle: Some(SECOND),
         job: Some(SECOND),
+        after_job: None,
         lifetime: Some(Duration::from_secs(60)),
         stays: false,
     };
@@ -133,6 +148,20 @@ mod tests {
         let drain = Order { manner: Manner::Drain, why: Why::JobLimit };
         assert_eq!(clock.next(LIMITS, &done, None), Some((now + SECOND, drain)));
         assert_eq!(clock.next(Limits { stays: true, ..LIMITS }, &done, None), None);
+    }
+
+    #[test]
+    fn a_runner_that_lingers_after_its_job_is_drained_unless_it_has_another_one() {
+        let now = Instant::now();
+        let limits = Limits { after_job: Some(SECOND), ..Limits::default() };
+        let mut clock = Clock::default();
+        clock.progressed(&running(), now);
+        assert_eq!(clock.next(limits, &running(), None), None);
+        let done = Progress::Finished { name: "build".to_owned(), result: JobResult::Succeeded };
+        clock.progressed(&done, now + SECOND);
+        let drain = Order { manner: Manner::Drain, why: Why::Lingers };
+        assert_eq!(clock.next(limits, &done, None), Some((now + SECOND * 2, drain)));
+        assert_eq!(clock.next(limits, &running(), None), None);
     }
 
     #[test]

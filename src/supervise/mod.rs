@@ -42,9 +42,10 @@ mod record;
 mod update;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
 use crate::forge::Dialect;
@@ -104,7 +105,7 @@ pub enum State {
 }
 
 /// How the runner is asked to leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Manner {
     /// Take no job any more; one that runs, or comes in that moment, is waited for.
     Drain,
@@ -113,7 +114,7 @@ pub enum Manner {
 }
 
 /// Why it was asked to leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Why {
     /// A signal: a person or the platform.
     Asked,
@@ -122,6 +123,8 @@ pub enum Why {
     IdleLimit,
     JobLimit,
     Lifetime,
+    /// Its job is done, and it did not go.
+    Lingers,
     /// A drain has waited for its job for as long as it may.
     DrainTimeout,
     /// GARM does not know this instance any more.
@@ -133,7 +136,7 @@ pub enum Why {
 }
 
 /// An order to leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     pub manner: Manner,
     pub why: Why,
@@ -205,6 +208,11 @@ impl Supervisor {
         }
     }
 
+    /// Returns the next state that is another one.
+    pub async fn wait_other_than(&self, known: &State) -> State {
+        self.wait_for(|state| state != known).await
+    }
+
     /// Returns how the runner ended, when it has.
     pub async fn wait_ended(&self) -> Box<End> {
         match self.wait_for(|state| matches!(state, State::Ended(_))).await {
@@ -225,6 +233,15 @@ impl Supervisor {
     fn order(&self, manner: Manner, why: Why) {
         // The actor is gone only after the end, and then there is nothing to do.
         let _ = self.orders.send(Order { manner, why });
+    }
+}
+
+/// Nobody is to take over a runner whose end has been told: what `service` keeps of it, and the notes at `memory`,
+/// are of no use any more.
+pub fn forget(service: &Service, memory: &Path) {
+    if service.keeps() {
+        process::forget(service);
+        let _ = std::fs::remove_file(memory);
     }
 }
 

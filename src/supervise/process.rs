@@ -57,10 +57,16 @@ impl Runner {
     /// Takes over one that runs, or has ended meanwhile.
     pub(super) fn adopt(orphan: Orphan) -> io::Result<Self> {
         let Orphan { pid, process, stdout, stderr } = orphan;
+        let (pid, group) = match pidfd::pid(process.as_fd()) {
+            // The handle knows better than notes that may be of an earlier start.
+            Ok(Some(pid)) => (pid, Group::led_by(pid)),
+            Ok(None) => (pid, Group::once_led_by(pid)),
+            Err(_) => (pid, Group::led_by(pid)),
+        };
         Ok(Self {
             process: Process::Adopted(pidfd::Watched::new(process)?),
             pid: Some(pid),
-            group: Group::led_by(pid),
+            group,
             output: Output::from_fds(stdout, stderr)?,
             memory: oom::Watch::start(),
         })
@@ -92,6 +98,8 @@ impl Process {
 
 fn keep(service: &Service, pid: Option<u32>, output: &Output) {
     let [process, stdout, stderr] = KEPT;
+    // It keeps several under one name, and those of an earlier start would be taken for this one's.
+    forget(service);
     match pid.map(pidfd::open) {
         Some(Ok(handle)) => service.keep(process, handle.as_fd()),
         // Without it there is no adoption; the rest would only lie there.

@@ -4,9 +4,11 @@
 //! has made to stay goes on from one job to the next. While a job runs only its own completion counts,
 //! because the output of a job can hold any words.
 
+use serde::{Deserialize, Serialize};
+
 use crate::forge::{Event, JobResult};
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) enum Progress {
     #[default]
     Starting,
@@ -42,8 +44,24 @@ impl Progress {
         }
     }
 
+    /// The state after all of `events`.
+    pub(super) fn through(events: impl IntoIterator<Item = Event>) -> Self {
+        let step = |now: Self, event| now.after(event).unwrap_or(now);
+        events.into_iter().fold(Self::default(), step)
+    }
+
     pub(super) fn has_seen_job(&self) -> bool {
         matches!(self, Self::Running { .. } | Self::Finished { .. })
+    }
+
+    /// How far it is on the way of a runner that has one job.
+    pub(super) fn rank(&self) -> u8 {
+        match self {
+            Self::Starting => 0,
+            Self::Listening => 1,
+            Self::Running { .. } => 2,
+            Self::Finished { .. } => 3,
+        }
     }
 }
 
@@ -62,15 +80,6 @@ mod tests {
             name.clone().prop_map(|name| Event::JobStarted { name }),
             (name, result).prop_map(|(name, result)| Event::JobCompleted { name, result }),
         ]
-    }
-
-    fn rank(progress: &Progress) -> u8 {
-        match progress {
-            Progress::Starting => 0,
-            Progress::Listening => 1,
-            Progress::Running { .. } => 2,
-            Progress::Finished { .. } => 3,
-        }
     }
 
     #[test]
@@ -102,8 +111,8 @@ mod tests {
             let mut now = Progress::Starting;
             for event in events {
                 let Some(next) = now.after(event) else { continue };
-                let further = rank(&now) == 3 && rank(&next) == 2;
-                prop_assert!(further || rank(&next) > rank(&now), "{now:?} -> {next:?}");
+                let further = now.rank() == 3 && next.rank() == 2;
+                prop_assert!(further || next.rank() > now.rank(), "{now:?} -> {next:?}");
                 if let (Progress::Running { name }, Progress::Finished { name: done, .. }) = (&now, &next) {
                     prop_assert_eq!(name, done);
                 }

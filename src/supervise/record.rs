@@ -28,9 +28,15 @@ pub(super) struct Record {
 
 impl Record {
     /// Of a life that another agent has seen.
-    pub(super) fn recalled(progress: Progress, clock: Clock, starts: u32) -> Self {
+    pub(super) fn recalled(
+        progress: Progress,
+        clock: Clock,
+        starts: u32,
+        asked: Option<Order>,
+        leave: Leave,
+    ) -> Self {
         let was_listening = clock.listening.is_some();
-        Self { progress, starts, clock, was_listening, ..Self::default() }
+        Self { progress, leave, asked, starts, clock, was_listening, ..Self::default() }
     }
 
     pub(super) fn started(&mut self) {
@@ -47,6 +53,33 @@ impl Record {
     /// Whether `event` has changed anything.
     pub(super) fn heard(&mut self, event: Event, times: Times, now: Instant) -> bool {
         let Some(progress) = self.progress.after(event) else { return false };
+        self.advance(progress, times, now);
+        true
+    }
+
+    /// What the runner's own log tells of its state, where it is further than what was heard. `stays`: it may
+    /// have gone on to another job.
+    pub(super) fn learn(
+        &mut self,
+        progress: Progress,
+        stays: bool,
+        times: Times,
+        now: Instant,
+    ) -> bool {
+        let is_news = match (&self.progress, &progress) {
+            (Progress::Running { name }, Progress::Finished { name: done, .. }) => {
+                stays || name == done
+            }
+            (now, logged) if stays && logged.has_seen_job() => now != logged,
+            (now, logged) => logged.rank() > now.rank(),
+        };
+        if is_news {
+            self.advance(progress, times, now);
+        }
+        is_news
+    }
+
+    fn advance(&mut self, progress: Progress, times: Times, now: Instant) {
         self.leave = match progress {
             Progress::Running { .. } => self.leave.job_started(times, now),
             Progress::Finished { .. } => self.leave.job_completed(times, now),
@@ -55,7 +88,6 @@ impl Record {
         self.clock.progressed(&progress, now);
         self.progress = progress;
         self.was_listening |= self.progress == Progress::Listening;
-        true
     }
 
     /// The strongest order counts, and of two equals the first.

@@ -4,9 +4,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, SystemTime};
 
-use garm_sim::{Endpoint, Fault, FaultKind, Instance, InstanceSpec, Sim};
+use garm_sim::archive::runner_runs;
+use garm_sim::{Endpoint, Fault, FaultKind, Instance, InstanceSpec, RunnerScript, Sim};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
-use crate::support::{Boot, Ended, garm_calls, good, statuses, tree, wait_until};
+use crate::support::{
+    Boot, Ended, FOR_EVER, garm_calls, good, read, scripted, statuses, tree, wait_until,
+};
 
 fn check(instance: &Instance) -> Boot {
     Boot::of(instance).doing(&["check"])
@@ -181,6 +186,9 @@ fn a_boot_that_runs_and_one_that_has_run_are_told() {
     wait_until("the boot talks to GARM", || !sim.calls().is_empty());
     let ended = look().run().expect(&sim, 41);
     assert_said(&ended, "FAIL", "state", "a garm-bootstrap is at work here");
+    let pid = running.pid();
+    assert_said(&ended, "ok", "last run", "it is in the phase ");
+    assert_said(&ended, "ok", "last run", &format!(" (process {pid})"));
 
     running.wait(crate::support::LONG).expect_job(&sim);
 }
@@ -194,6 +202,7 @@ fn a_used_instance_is_told_with_its_last_boot_and_its_timeline() {
     assert_said(&ended, "FAIL", "state", "this instance had its run at 20");
     assert_said(&ended, "FAIL", "GARM", "or the runner is idle or active already");
     assert_said(&ended, "ok", "last boot", "was in the phase finish");
+    assert_said(&ended, "ok", "last run", " with 0: the runner ended with code 0; job build: Succ");
     assert!(ended.stderr.contains("a boot would end with 41"), "{}", ended.stderr);
 
     let file = ended.timeline();
@@ -215,6 +224,29 @@ fn a_used_instance_is_told_with_its_last_boot_and_its_timeline() {
 
     let ended = ended.again(&instance).doing(&["timeline", "--json"]).run().expect(&sim, 0);
     assert_eq!(serde_json::from_str::<serde_json::Value>(&ended.stdout).unwrap(), file);
+}
+
+#[test]
+fn an_instance_that_came_to_grief_is_told_with_what_it_was_doing() {
+    let sim = scripted(RunnerScript::new().exit_before_listening().exit_code(5));
+    let instance = sim.create(InstanceSpec::default());
+    let ended = Boot::of(&instance).run().expect(&sim, 31);
+    let ended = ended.again(&instance).doing(&["check"]).run();
+    let words = " with 31, registration_gone: [registration_gone] start: failed to ";
+    assert_said(&ended, "warn", "last run", words);
+
+    // Killed in its job: nobody could say how it ended.
+    let job = RunnerScript::one_job(Duration::from_millis(200), FOR_EVER);
+    let sim = scripted(job);
+    let instance = sim.create(InstanceSpec::default());
+    let running = Boot::of(&instance).spawn();
+    let file = running.home().with_file_name("state/state.json");
+    wait_until("it is at its job", || read(&file).contains("\"running\""));
+    let ended = running.kill_alone();
+    kill(Pid::from_raw(runner_runs(&ended.home())[0].pid), Signal::SIGKILL).unwrap();
+    let ended = ended.again(&instance).doing(&["check"]).run();
+    assert_said(&ended, "warn", "last run", "it runs the job build since 20");
+    assert_said(&ended, "warn", "last run", "which said so, is gone");
 }
 
 #[test]

@@ -83,6 +83,45 @@ fn a_job_is_waited_for_and_not_signalled() {
 }
 
 #[test]
+fn a_hangup_right_after_the_sigterm_is_no_second_asking() {
+    let (sim, instance) = sim(RunnerScript::one_job(Duration::ZERO, Duration::from_secs(1)));
+    let running = at_work(Boot::of(&instance), &sim);
+    running.signal(Signal::SIGTERM);
+    running.signal(Signal::SIGHUP);
+    let ended = running.wait(LONG);
+    assert_drained(&sim, &ended);
+    let run = the_run(&ended);
+    assert!(run.signals.is_empty(), "{run:?}");
+}
+
+#[test]
+fn a_frozen_listener_is_ended_all_the_same() {
+    let (sim, instance) = sim(RunnerScript::new());
+    let running = idle(Boot::of(&instance).env("GARM_STOP_GRACE", "500ms"), &sim);
+    let listener = garm_sim::archive::runner_runs(&running.home())[0].pid;
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(listener), Signal::SIGSTOP).unwrap();
+    running.signal(Signal::SIGTERM);
+    assert_drained(&sim, &running.wait(FAST));
+}
+
+#[test]
+fn signals_that_ask_for_nothing_cost_no_job() {
+    use Signal::{SIGALRM, SIGIO, SIGPROF, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH, SIGXFSZ};
+    let (sim, instance) = sim(RunnerScript::one_job(Duration::ZERO, Duration::from_secs(1)));
+    let running = at_work(Boot::of(&instance), &sim);
+    let all = [SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGWINCH, SIGXFSZ];
+    for idle in all {
+        running.signal(idle);
+    }
+    let ended = running.wait(LONG);
+    assert_drained(&sim, &ended);
+    let run = the_run(&ended);
+    // What we ignore is none of the runner's business.
+    let ignored = all.iter().filter(|idle| run.ignored & (1 << (**idle as i32 - 1)) != 0);
+    assert_eq!((run.signals.len(), ignored.count()), (0, 0), "{run:?}");
+}
+
+#[test]
 fn a_job_that_comes_just_after_the_sigint_is_waited_for() {
     let script = RunnerScript::new()
         .job_after_sigint(Duration::from_millis(200))

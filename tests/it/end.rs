@@ -1,15 +1,16 @@
 //! What is left to read when an instance has ended, and what becomes of its machine.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use garm_sim::{InstanceSpec, RunnerScript};
+use garm_sim::{Endpoint, Fault, FaultKind, InstanceSpec, RunnerScript, Sim};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::support::after::{Scene, wait, wait_for_note, wait_for_status};
-use crate::support::{Boot, Ended, LONG, good, read, scripted};
+use crate::support::{Boot, Ended, LONG, Mounted, Running, good, read, scripted};
 
 fn life(ended: &Ended) -> Value {
     serde_json::from_str(&read(&ended.state().join("state.json"))).unwrap_or_default()
@@ -39,6 +40,64 @@ fn the_state_file_follows_the_runner_to_its_end() {
     assert_eq!((&life["pid"], &life["job"]), (&pid.into(), &"build".into()), "{life}");
     assert_eq!(life["agent_id"], instance.agent_id(), "{life}");
     assert!(life["reason"].is_null(), "{life}");
+}
+
+/// Starts it, and waits until `state.json` has said each of `wanted` in its turn.
+fn followed(sim: &Sim, boot: Boot, wanted: &[(&str, Option<&str>)]) -> Running {
+    let running = boot.spawn();
+    let file = running.home().with_file_name("state").join("state.json");
+    for (status, job) in wanted {
+        wait(&running, sim, &format!("state.json says {status} {job:?}"), || {
+            let now: Value = serde_json::from_str(&read(&file)).unwrap_or_default();
+            now["status"] == *status && job.is_none_or(|job| now["job"] == job)
+        });
+    }
+    running
+}
+
+#[test]
+fn a_job_that_is_faster_than_the_answer_to_idle_stays_in_the_state_file() {
+    let sim = scripted(RunnerScript::one_job(Duration::ZERO, Duration::from_secs(3)));
+    let instance = sim.create(InstanceSpec::default());
+    let late = FaultKind::Delay(Duration::from_secs(1));
+    sim.fault(Fault::new(Endpoint::Status).posting("idle").kind(late));
+    let running = followed(&sim, Boot::of(&instance), &[("running", None)]);
+    let supervise = || {
+        let life = read(&running.home().with_file_name("state").join("state.json"));
+        life.contains("\"supervise\"").then_some(life)
+    };
+    wait(&running, &sim, "GARM has answered", || supervise().is_some());
+    assert!(supervise().unwrap().contains("\"running\""), "{:?}", supervise());
+    running.wait(LONG).expect(&sim, 0);
+}
+
+#[test]
+fn the_state_file_follows_a_runner_that_stays_from_job_to_job() {
+    let job = RunnerScript::one_job(Duration::from_millis(500), Duration::from_millis(500));
+    let sim = scripted(job.jobs(2));
+    let instance = sim.create(InstanceSpec::with_token());
+    let boot = Boot::of(&instance).env("GARM_RUNNER_EPHEMERAL", "false");
+    let states = [("running", Some("build")), ("idle", None), ("running", None), ("idle", None)];
+    let running = followed(&sim, boot, &states);
+    running.signal(Signal::SIGTERM);
+    running.wait(LONG).expect(&sim, 0);
+}
+
+#[test]
+fn a_full_state_folder_costs_neither_the_job_nor_its_end() {
+    let script = RunnerScript::one_job(Duration::from_millis(1500), Duration::from_secs(1));
+    let sim = scripted(script);
+    let instance = sim.create(InstanceSpec::default());
+    let boot = Boot::of(&instance).as_root();
+    let state = boot.path("work/state");
+    let disk = Mounted::tmpfs(&state, "64k");
+    let running = boot.spawn();
+    wait_for_status(&running, &sim, "idle");
+    let fill = File::create(state.join("fill")).unwrap();
+    while (&fill).write_all(&[0; 4096]).is_ok() {}
+    let ended = running.wait(LONG).expect_job(&sim).expect_said(&sim, "No space left");
+    assert!(ended.stderr.contains("job build: Succeeded"), "{}", ended.stderr);
+    drop((fill, disk));
 }
 
 #[test]

@@ -152,6 +152,18 @@ fn a_panic_beside_a_running_job_lets_the_job_end() {
 }
 
 #[test]
+fn a_panic_before_idle_is_not_told_as_a_failure_beside_a_job() {
+    let here = Here::scripted(RunnerScript::one_job(ms(0), ms(1500)), true);
+    let exit = here.run(|phase, _| assert!(phase != Phase::Announce, "provoked"));
+    assert_eq!(exit, Exit::Internal);
+    let failed = here.sim.calls().into_iter().filter_map(|call| call.posted_status());
+    assert_eq!(failed.filter(|status| status == "failed").count(), 0, "{}", here.sim.calls_table());
+    let run = runner_starts(&here.home()).pop().unwrap();
+    assert!(run.notes.contains(&"job ended Succeeded".to_owned()), "{run:?}");
+    assert!(run.signals.is_empty(), "{run:?}");
+}
+
+#[test]
 fn a_signal_in_any_phase_ends_the_boot_with_one_terminal_status() {
     for (n, at) in PHASES.into_iter().enumerate() {
         let here = Here::scripted(RunnerScript::new(), n % 2 == 0);

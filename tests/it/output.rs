@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use garm_sim::archive::runner_runs;
 use garm_sim::{InstanceSpec, RunnerScript};
+use nix::sys::signal::Signal;
 
 use crate::support::after::{Scene, assert_failed_once, posted};
-use crate::support::{Boot, scripted};
+use crate::support::{Boot, LONG, scripted};
 
 #[test]
 fn the_words_of_a_job_do_not_change_what_the_runner_is_doing() {
@@ -20,6 +22,22 @@ fn the_words_of_a_job_do_not_change_what_the_runner_is_doing() {
     assert_eq!((ended.code, posted(&sim, "idle")), (0, 1), "{scene}");
     assert!(ended.stdout.contains(": Running job: other"), "{scene}");
     assert!(ended.stderr.contains("job build: Succeeded"), "{scene}");
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_up_neither_a_job_nor_a_signal() {
+    // A full pipe as stderr and as stdout.
+    let stuck = "mkfifo \"$GARM_STATE_DIR.log\"; exec 2<>\"$GARM_STATE_DIR.log\" 1>&2; \
+                 head -c 65536 /dev/zero; exec \"$@\"";
+    let sim = scripted(RunnerScript::one_job(Duration::from_millis(300), Duration::from_secs(2)));
+    let instance = sim.create(InstanceSpec::default());
+    let running = Boot::of(&instance).through(&["sh", "-c", stuck, "sh"]).spawn();
+    assert!(instance.wait_for_runner_status("active", LONG / 3), "{}", sim.calls_table());
+    running.signal(Signal::SIGTERM);
+    let ended = running.wait(LONG / 3);
+    assert_eq!((ended.code, posted(&sim, "idle")), (0, 1), "{}", Scene(&sim, &ended));
+    let run = runner_runs(&ended.home()).remove(0);
+    assert!(run.notes.contains(&"job ended Succeeded".to_owned()), "{run:?}");
 }
 
 #[test]

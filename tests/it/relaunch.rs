@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use garm_sim::archive::{RunnerStart, runner_runs};
+use garm_sim::archive::{RunnerStart, runner_runs, runner_starts};
 use garm_sim::{
     ArchiveSpec, Endpoint, Fault, FaultKind, Instance, InstanceSpec, RunnerScript, Sim, SimOptions,
 };
@@ -17,7 +17,7 @@ use crate::support::after::{
     Scene, assert_nothing_left, end_the_idle_listener, posted, processes_under, registration_files,
     wait, wait_for_note, wait_for_status,
 };
-use crate::support::{Boot, Ended, FOR_EVER, LONG, one_job};
+use crate::support::{Boot, Ended, FOR_EVER, LONG, one_job, scripted};
 
 fn sim(script: RunnerScript) -> (Sim, Instance) {
     let sim =
@@ -208,6 +208,22 @@ fn a_second_starter_says_and_touches_nothing_while_the_first_one_runs() {
     running.signal(Signal::SIGTERM);
     let ended = running.wait(LONG);
     assert_eq!((ended.code, runner_runs(&ended.home()).len()), (0, 1), "{}", Scene(&sim, &ended));
+}
+
+#[test]
+fn a_second_starter_with_a_state_folder_of_its_own_leaves_the_first_ones_config_sh_alone() {
+    let sim = scripted(one_job().config(Duration::from_secs(3)));
+    let instance = sim.create(InstanceSpec::with_token());
+    let boot = Boot::of(&instance);
+    let mut second = boot.command();
+    second.env("GARM_STATE_DIR", boot.path("work/other"));
+    let running = boot.spawn();
+    wait(&running, &sim, "config.sh is at work", || !runner_starts(&running.home()).is_empty());
+    let output = second.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(41), "{stderr}");
+    assert!(stderr.contains("is configuring a runner in this home"), "{stderr}");
+    running.wait(LONG).expect_job(&sim);
 }
 
 /// Kills the agent so that it can do nothing about it.

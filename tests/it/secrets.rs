@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -371,4 +371,33 @@ fn the_runner_gets_no_descriptor_but_the_three_of_every_program() {
     let ended = boot.spawn_with_fds(&[&secret]).wait(LONG);
     // 3 is the folder that ls reads.
     assert!(ended.stdout.ends_with("0\n1\n2\n3\n"), "{}", Scene(&sim, &ended));
+}
+
+#[test]
+fn a_link_in_the_home_does_not_show_a_job_what_only_root_may_read() {
+    let sim = crate::support::good();
+    let instance = sim.create(InstanceSpec::default());
+    let boot = Boot::of(&instance).as_root();
+    let (home, private) = (boot.home(), boot.path("only-root"));
+    let boot = boot.unpack(&sim, &home);
+    fs::write(&private, "/only/root/knows\n").unwrap();
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o600)).unwrap();
+    // As an earlier job may have left it.
+    std::os::unix::fs::symlink(&private, home.join(".path")).unwrap();
+    let ended = boot.run().expect_job(&sim);
+    let run = garm_sim::archive::runner_runs(&ended.home()).remove(0);
+    let path = run.var("PATH").unwrap();
+    assert!(!path.contains("only/root"), "{path}");
+}
+
+#[test]
+fn a_pipe_in_the_home_does_not_hold_a_boot_up() {
+    let sim = crate::support::good();
+    let instance = sim.create(InstanceSpec::default());
+    let boot = Boot::of(&instance);
+    let home = boot.home();
+    let boot = boot.unpack(&sim, &home);
+    nix::unistd::mkfifo(&home.join(".path"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    crate::support::own_all(&home);
+    boot.run().expect_job(&sim);
 }

@@ -220,6 +220,14 @@ fn an_agent_that_is_killed_or_hangs_costs_neither_the_runner_nor_its_job() {
     life.crash();
     life.assert_undisturbed();
 
+    // More often than systemd would allow by default.
+    let life = machine.life(job_of(25 * SECOND));
+    life.start().wait_for_job();
+    for _ in 0..7 {
+        life.crash();
+    }
+    life.assert_undisturbed();
+
     // Idle.
     let life = machine.life(RunnerScript::one_job(4 * SECOND, SECOND));
     life.start().wait_shown("StatusText", "idle: waiting for a job");

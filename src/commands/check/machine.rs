@@ -5,7 +5,8 @@ use crate::config::Config;
 use crate::exit::Exit;
 use crate::forge::github::files;
 use crate::host::{memory, os};
-use crate::state::{self, Instance, Past};
+use crate::state::{self, Instance, Life, Past, Status};
+use crate::text::one_line;
 use crate::timeline::Record;
 use crate::tools::dependencies::{self, Search};
 use crate::tools::locate::{self, Found, Runner};
@@ -105,7 +106,9 @@ fn libraries(config: &Config, runner: &Runner) -> Finding {
 pub(super) fn state(config: &Config) -> Vec<Finding> {
     let folders = &config.dirs.state;
     let instance = Instance::new(config.access.callback.as_str(), config.access.token.expose());
-    let mut findings = vec![match state::look(folders, &instance) {
+    let past = state::look(folders, &instance);
+    let is_at_work = matches!(past, Past::Busy { .. });
+    let mut findings = vec![match past {
         Past::Nothing => ok("state", "this instance has not had its run"),
         Past::Busy { path } => {
             let text = format!("a garm-bootstrap is at work here: it holds {}", path.display());
@@ -117,8 +120,39 @@ pub(super) fn state(config: &Config) -> Vec<Finding> {
         }
         Past::Unreadable { path, why } => warn("state", format!("{}: {why}", path.display())),
     }];
+    findings.extend(last_life(config, is_at_work));
     findings.extend(last_boot(config));
     findings
+}
+
+/// What `state.json` tells of the runner here: what a person who logs in wants to know first.
+fn last_life(config: &Config, is_at_work: bool) -> Option<Finding> {
+    const ABOUT: &str = "last run";
+    let path = state::existing(&config.dirs.state, state::LIFE)?;
+    let life: Life = match std::fs::read(&path).map(|bytes| serde_json::from_slice(&bytes)) {
+        Ok(Ok(life)) => life,
+        Ok(Err(why)) => return Some(warn(ABOUT, format!("{}: {why}", path.display()))),
+        Err(why) => return Some(warn(ABOUT, format!("{}: {why}", path.display()))),
+    };
+    let since = &life.since;
+    let doing = match (life.status, life.job) {
+        (Status::Ended, _) => {
+            let code = life.exit.unwrap_or_default();
+            let reason = life.reason.map(|reason| format!(", {reason}")).unwrap_or_default();
+            let message = one_line(&life.message.unwrap_or_default());
+            let text = format!("it ended at {since} with {code}{reason}: {message}");
+            return Some(if code == 0 { ok(ABOUT, text) } else { warn(ABOUT, text) });
+        }
+        (Status::Running, Some(job)) => format!("it runs the job {job} since {since}"),
+        (Status::Running | Status::Idle, _) => format!("it is idle since {since}"),
+        (Status::Booting, _) => format!("it is in the phase {} since {since}", life.phase),
+    };
+    Some(if is_at_work {
+        ok(ABOUT, format!("{doing} (process {})", life.pid))
+    } else {
+        let pid = life.pid;
+        warn(ABOUT, format!("{doing}, it was said; process {pid}, which said so, is gone"))
+    })
 }
 
 fn last_boot(config: &Config) -> Option<Finding> {

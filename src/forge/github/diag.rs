@@ -12,6 +12,12 @@ pub fn is_log(name: &str) -> bool {
     name.starts_with("Runner_") && name.to_ascii_lowercase().ends_with(".log")
 }
 
+/// The line of its stdout that the Listener repeats in `line`: it writes it here first.
+pub fn state_line(line: &str) -> Option<&str> {
+    let (class, said) = line.strip_prefix('[')?.split_once("] ")?;
+    said.strip_prefix("WRITE LINE: ").filter(|_| class.ends_with("INFO Terminal"))
+}
+
 /// What `line` says of the runner's registration, if it says something that its state does not tell.
 pub fn sign(line: &str) -> Option<Sign> {
     // HTTP 404 and 409 of `acquirejob` (actions/runner#4617). 422 is not meant: that job was bad.
@@ -33,6 +39,20 @@ pub fn sign(line: &str) -> Option<Sign> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_of_its_stdout_is_told_from_the_same_words_elsewhere() {
+        let line = "2026-12-01 02:03:04Z: Running job: build";
+        let repeated = format!("[2026-12-01 02:03:04Z INFO Terminal] WRITE LINE: {line}");
+        assert_eq!(state_line(&repeated), Some(line));
+        for other in [
+            line.to_owned(),
+            format!("[2026-12-01 02:03:04Z INFO JobRunner] WRITE LINE: {line}"),
+            format!("[2026-12-01 02:03:04Z INFO Terminal] WRITE: {line}"),
+        ] {
+            assert_eq!(state_line(&other), None, "{other}");
+        }
+    }
 
     #[test]
     fn the_signs_are_known_and_a_bad_job_or_the_same_words_elsewhere_are_none() {

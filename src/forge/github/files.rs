@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::host::files::{FilesError, write_atomic};
+use crate::host::files::{FilesError, read_plain, write_atomic};
 use crate::host::users::Account;
 use crate::secret;
 
@@ -123,7 +123,7 @@ pub fn remove(home: &Path) -> Result<(), RunnerFileError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, RunnerFileError> {
-    std::fs::read(path).map_err(|source| RunnerFileError::Read { path: path.to_owned(), source })
+    read_plain(path).map_err(|source| RunnerFileError::Read { path: path.to_owned(), source })
 }
 
 fn object(name: &'static str, bytes: &[u8]) -> Result<Map<String, Value>, RunnerFileError> {

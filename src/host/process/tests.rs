@@ -111,3 +111,22 @@ async fn the_rest_of_a_group_that_ignores_sigterm_is_killed() {
     group.end_rest().await;
     in_time(|| !group.is_alive()).await;
 }
+
+#[tokio::test]
+async fn a_group_whose_number_is_another_processs_now_is_not_signalled() {
+    let (mut stranger, mut gone) =
+        (program("sleep 60").spawn().unwrap(), program("exit 0").spawn().unwrap());
+    let gone_pid = gone.id().unwrap();
+    gone.wait().await.unwrap();
+    assert!(!Group::once_led_by(stranger.id().unwrap()).signal(Signal::SIGKILL));
+    assert!(stranger.try_wait().unwrap().is_none());
+    assert!(!Group::once_led_by(gone_pid).is_alive());
+    stranger.kill().await.unwrap();
+    // One that the leader has left behind is still of the group.
+    let mut leader = program("sleep 60 & exec 1>&- 2>&-").spawn().unwrap();
+    let pid = leader.id().unwrap();
+    leader.wait().await.unwrap();
+    let group = Group::once_led_by(pid);
+    assert!(group.signal(Signal::SIGKILL));
+    in_time(|| !group.is_alive()).await;
+}

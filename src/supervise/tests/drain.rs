@@ -38,6 +38,26 @@ async fn a_job_that_starts_while_a_drain_interrupts_is_waited_for() {
 }
 
 #[tokio::test]
+async fn a_job_that_stands_unread_in_the_pipe_is_waited_for() {
+    let life = Home::new(
+        "trap 'echo INT >>got' INT; trap 'echo TERM >>got' TERM; say Listening for Jobs\n\
+         while ! [ -e go-on ]; do sleep 0.02; done; say Running job: x; echo said >said; sleep 0.3\n\
+         say Job x completed with result: Succeeded; exit 0",
+    )
+    .start();
+    life.listening().await;
+    std::fs::write(life.home.path().join("go-on"), "").unwrap();
+    while life.home.read("said").is_empty() {
+        // Not in the runtime: the supervisor is to have no time to read it.
+        std::thread::yield_now();
+    }
+    life.supervisor.drain(Why::Asked);
+    let end = life.end().await;
+    assert_eq!(end.job.as_ref().and_then(|job| job.result), Some(JobResult::Succeeded));
+    assert_eq!((end.exit(), life.home.read("got").as_str()), (Exit::Done, ""));
+}
+
+#[tokio::test]
 async fn a_drain_waits_for_the_job_and_signals_nobody() {
     let life = Home::new(
         "trap 'echo INT >>got' INT; trap 'echo TERM >>got' TERM; say Listening for Jobs\n\
@@ -160,6 +180,38 @@ async fn a_runner_that_does_not_listen_in_time_is_stopped_for_that() {
     life.supervisor.stop(Why::NotReady);
     let end = in_time(life.supervisor.wait_up()).await.unwrap_err();
     assert_eq!(end.exit(), Exit::NotReady);
+}
+
+#[tokio::test]
+async fn a_runner_that_never_leaves_after_its_job_is_ended_and_the_job_stays_done() {
+    let mut home = Home::new(
+        "trap 'echo INT >>got' INT; trap 'echo TERM >>got' TERM; say Listening for Jobs\n\
+         say Running job: x; say Job x completed with result: Failed; idle",
+    );
+    home.launch.limits.after_job = Some(SHORT);
+    home.launch.stop_grace = SHORT;
+    let life = home.start();
+    let end = life.end().await;
+    assert_eq!((&end.how, end.exit()), (&How::Signalled(9), Exit::Done));
+    assert_eq!(end.job.as_ref().and_then(|job| job.result), Some(JobResult::Failed));
+    assert_eq!(life.home.read("got"), "INT\nTERM\n");
+}
+
+#[tokio::test]
+async fn a_further_job_calls_the_end_after_a_job_off() {
+    let mut home = Home::new(
+        "trap 'echo INT >>got' INT; trap 'echo TERM >>got' TERM; say Listening for Jobs\n\
+         say Running job: x; say Job x completed with result: Succeeded; sleep 0.8\n\
+         say Running job: y; sleep 2; say Job y completed with result: Succeeded; exit 0",
+    );
+    home.launch.limits.after_job = Some(SHORT);
+    // The drain has begun, and would interrupt it in a second.
+    home.launch.stop_grace = Duration::from_secs(1);
+    let life = home.start();
+    let end = life.end().await;
+    assert_eq!((&end.how, end.exit()), (&How::Exited(0), Exit::Done));
+    assert_eq!(end.job.map(|job| job.name), Some("y".to_owned()));
+    assert_eq!(life.home.read("got"), "");
 }
 
 #[tokio::test]

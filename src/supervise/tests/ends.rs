@@ -147,6 +147,37 @@ async fn a_runner_that_is_up_lets_wait_up_return_and_one_that_is_not_says_why() 
 }
 
 #[tokio::test]
+async fn a_fault_of_the_supervisor_itself_costs_nobody_a_job() {
+    let mut home = Home::new(
+        "trap 'echo INT >>got' INT; trap 'echo TERM >>got' TERM; say Listening for Jobs\n\
+         sleep 60 & echo $! >child; say Running job: x; sleep 1\n\
+         say Job x completed with result: Failed; exit 0",
+    );
+    home.launch.limits.job = Some(Duration::MAX);
+    let life = home.start();
+    life.running().await;
+    life.supervisor.drain(Why::Asked);
+    let end = life.end().await;
+    assert_eq!(end.job.as_ref().and_then(|job| job.result), Some(JobResult::Failed));
+    assert_eq!((end.exit(), life.home.read("got").as_str()), (Exit::Done, ""));
+    assert!(!is_alive(life.home.read("child").trim()));
+}
+
+#[tokio::test]
+async fn a_stop_is_heeded_after_a_fault_of_the_supervisor_itself() {
+    let mut home = Home::new(
+        "trap 'echo INT >>got' INT; trap '' TERM; say Listening for Jobs; say Running job: x; idle",
+    );
+    home.launch.limits.job = Some(Duration::MAX);
+    home.launch.stop_grace = Duration::from_millis(300);
+    let life = home.start();
+    life.running().await;
+    life.supervisor.stop(Why::Asked);
+    let end = life.end().await;
+    assert_eq!((end.exit(), life.home.read("got").as_str()), (Exit::Killed, "INT\n"));
+}
+
+#[tokio::test]
 async fn a_fault_of_the_supervisor_itself_does_not_leave_the_runner_alone() {
     let mut home = Home::new("echo $$ >pid; say Listening for Jobs; idle");
     // No clock goes that far: the sum is a panic, and settings never hold such a value.

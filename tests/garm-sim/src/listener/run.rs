@@ -22,10 +22,7 @@ impl Run<'_> {
     /// One of the Listener's own lines, and its trace copies if asked for.
     pub fn line(&self, text: &str) {
         let line = format!("{}: {text}", clock::line_time());
-        out(&format!("{line}\n"));
-        if self.traces {
-            self.trace("RUNNER", "Terminal", &format!("WRITE LINE: {line}"));
-        }
+        // The real one's Terminal traces first, too.
         self.home.diag(
             format!(
                 "[{} INFO Terminal] WRITE LINE: {line}\n",
@@ -33,6 +30,10 @@ impl Run<'_> {
             )
             .as_bytes(),
         );
+        out(&format!("{line}\n"));
+        if self.traces {
+            self.trace("RUNNER", "Terminal", &format!("WRITE LINE: {line}"));
+        }
     }
 
     pub fn trace(&self, program: &str, class: &str, text: &str) {
