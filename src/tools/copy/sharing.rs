@@ -59,9 +59,9 @@ impl<'a> Sharing<'a> {
 
     fn is_of_use_and_safe(&self, meta: &Metadata) -> bool {
         let mode = meta.mode();
-        let programs = if mode & 0o111 == 0 { 0 } else { 0o1 };
-        let of_use = mode & (0o4 | programs) == 0o4 | programs;
-        of_use && mode & (OTHERS_WRITE | SET_ID) == 0 && meta.uid() != self.user.uid
+        let readable = mode & 0o4 != 0;
+        let runnable = mode & 0o1 != 0 || mode & 0o111 == 0;
+        readable && runnable && mode & (OTHERS_WRITE | SET_ID) == 0 && meta.uid() != self.user.uid
     }
 }
 

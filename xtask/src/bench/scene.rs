@@ -75,7 +75,7 @@ impl Scene {
             if !home.join("bin/Runner.Listener").exists() {
                 let _ = fs::remove_dir_all(&home);
                 shell::read(Command::new("cp").arg("-a").arg(self.path("image")).arg(&home))?;
-                self.give(&home, &self.user)?;
+                Self::give(&home, &self.user)?;
             }
             for trace in ["_sim", "_diag", "_work"] {
                 let _ = fs::remove_dir_all(home.join(trace));
@@ -87,8 +87,8 @@ impl Scene {
             let _ = fs::remove_dir_all(self.home());
         }
         match runner {
-            Runner::InAssets(Whose::Root) => self.give(&self.path("image"), "root")?,
-            Runner::InAssets(Whose::User) => self.give(&self.path("image"), &self.user)?,
+            Runner::InAssets(Whose::Root) => Self::give(&self.path("image"), "root")?,
+            Runner::InAssets(Whose::User) => Self::give(&self.path("image"), &self.user)?,
             Runner::Nowhere | Runner::InHome => {}
         }
         for folder in ["state", "run"] {
@@ -103,7 +103,7 @@ impl Scene {
         Ok(script.write(&self.home())?)
     }
 
-    fn give(&self, folder: &Path, user: &str) -> Result<()> {
+    fn give(folder: &Path, user: &str) -> Result<()> {
         if nix::unistd::geteuid().is_root() {
             shell::read(Command::new("chown").args(["-R", &format!("{user}:")]).arg(folder))?;
         }
