@@ -254,11 +254,21 @@ impl Garm {
         let json = serde_json::to_vec(body).unwrap_or_default();
         let request = self
             .http
-            .request(Method::POST, url)
+            .request(Method::POST, url.clone())
             .bearer_auth(self.access.token.expose())
             .header(reqwest::header::CONTENT_TYPE, "application/json")
             .body(json);
-        self.fetch(request).await.map(|_| ())
+        let answer = self.fetch(request).await?;
+        // GARM's own is empty. A log-in page in its place would be taken for GARM's word that it knows.
+        if answer.trim_ascii_start().starts_with(b"<") {
+            return Err(HttpError::Unexpected {
+                method: Method::POST,
+                url: display_url(&url),
+                expected: "GARM's",
+                why: "it is a web page, as a log-in in front of GARM would send it".to_owned(),
+            });
+        }
+        Ok(())
     }
 
     async fn fetch(&self, request: reqwest::RequestBuilder) -> Result<bytes::Bytes, HttpError> {
