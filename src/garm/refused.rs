@@ -25,11 +25,9 @@ pub enum Refusal {
 impl Refusal {
     /// Whose 401 `error` is, if it is one.
     pub fn of(error: &HttpError) -> Option<Self> {
-        let text = || error.details().unwrap_or_default();
-        (error.status() == Some(401)).then(|| match text().starts_with("Not Authorized") {
-            true => Self::Handler,
-            false => Self::Gate,
-        })
+        let by_handler = error.details().is_some_and(|text| text.starts_with("Not Authorized"));
+        let whose = if by_handler { Self::Handler } else { Self::Gate };
+        (error.status() == Some(401)).then_some(whose)
     }
 
     /// How long it may pass by itself.
