@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use tracing::debug;
 
 use crate::error::Error;
-use crate::garm::Skew;
+use crate::garm::{Refusal, Skew};
 use crate::host::console;
 use crate::http::HttpError;
 use crate::secret::redact;
@@ -53,17 +53,15 @@ pub(super) fn garm(what: &'static str, source: HttpError) -> Error {
 }
 
 /// 401 from the handler has three meanings here (garm-protocol §4.6); they are all said. One from the
-/// gate before it means what it means everywhere, and only its text tells it apart (§3).
+/// gate before it means what it means everywhere.
 pub(super) fn registration_token(source: HttpError) -> Error {
-    if source.status() == Some(401) && source.to_string().contains("Authentication failed") {
-        return Error::Superseded;
-    }
-    let hint = match source.status() {
-        Some(401) => {
+    let hint = match Refusal::of(&source) {
+        Some(Refusal::Gate) => return Error::Superseded,
+        Some(Refusal::Handler) => {
             " (the token was handed out already, perhaps in a reply that was lost; or this is a JIT \
              instance; or the forge refuses GARM's own credentials)"
         }
-        _ => "",
+        None => "",
     };
     Error::Garm { what: "the registration token", source, hint }
 }

@@ -1,13 +1,13 @@
 //! Where GARM is and the token for it: found first, so that whatever else is wrong can be told to GARM.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use url::Url;
 
 use super::parse::http_url;
 use super::settings::{CALLBACK_URL, METADATA_URL, Setting, TOKEN, TOKEN_FILE};
-use super::{Bootstrap, ConfigError, Found, Layers, Origin};
+use super::{Bootstrap, ConfigError, Found, Layers, Origin, given};
 use crate::garm::Access;
 use crate::secret::Secret;
 
@@ -95,23 +95,25 @@ pub fn place_of_token(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Option<
 }
 
 fn token(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Option<Secret>, ConfigError> {
-    Ok(match place_of_token(layers, bootstrap) {
-        Some(PlaceOfToken::File(path) | PlaceOfToken::Credential(path)) => Some(read_token(&path)?),
-        Some(PlaceOfToken::Environment(found)) => Some(Secret::new(found.value())),
-        Some(PlaceOfToken::Bootstrap(token)) => Some(token),
-        None => None,
-    })
-}
-
-fn read_token(path: &Path) -> Result<Secret, ConfigError> {
-    let error = |why: &str| ConfigError::TokenFile { path: path.to_owned(), why: why.to_owned() };
-    let text = std::fs::read_to_string(path).map_err(|source| error(&source.to_string()))?;
-    let token = Secret::new(&text);
+    let Some(place) = place_of_token(layers, bootstrap) else { return Ok(None) };
+    let error = |why: String| ConfigError::Token { place: place.to_string(), why };
+    let token = match &place {
+        PlaceOfToken::File(path) | PlaceOfToken::Credential(path) => {
+            Secret::new(&given::read_text(path).map_err(|source| error(source.to_string()))?)
+        }
+        PlaceOfToken::Environment(found) => Secret::new(found.value()),
+        PlaceOfToken::Bootstrap(token) => token.clone(),
+    };
     if token.is_empty() {
-        return Err(error("it is empty"));
+        return Err(error("it is empty".to_owned()));
     }
-    if token.expose().contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return Err(error("it holds more than one word, so it is not a token"));
+    // GARM would refuse it in words that mean another thing, or it would not even pass as a header.
+    if let Some(odd) = token.expose().chars().find(|c| !c.is_ascii_graphic()) {
+        let what = match odd {
+            odd if odd.is_whitespace() => "more than one word".to_owned(),
+            odd => format!("the character U+{:04X}", u32::from(odd)),
+        };
+        return Err(error(format!("it holds {what}, so it is not a token")));
     }
-    Ok(token)
+    Ok(Some(token))
 }

@@ -2,12 +2,11 @@
 //!
 //! Its key style is mixed, as GARM's is (`callback-url`, `repo_url`). Unknown fields are tolerated.
 
-use std::io::Read as _;
 use std::path::Path;
 
 use serde::Deserialize;
 
-use super::ConfigError;
+use super::{ConfigError, given};
 use crate::garm::Tools;
 use crate::garm::wire::{null_is_empty, secret};
 use crate::secret::Secret;
@@ -49,13 +48,8 @@ pub struct ProxyConfig {
 impl Bootstrap {
     /// Reads the file, or stdin if `path` is `-`.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let mut bytes = Vec::new();
-        let read = if path == Path::new("-") {
-            std::io::stdin().read_to_end(&mut bytes).map(|_| ())
-        } else {
-            std::fs::read(path).map(|read| bytes = read)
-        };
-        read.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let bytes = given::read(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         serde_json::from_slice(&bytes).map_err(|error| ConfigError::Bootstrap {
             path: path.to_owned(),
             // The text of a serde error can hold a value; the place is what helps.

@@ -7,8 +7,8 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::ConfigError;
 use super::settings::{ALL, CONFIG, Kind, Setting};
+use super::{ConfigError, given};
 
 const DEFAULT_FILE: &str = "/etc/garm-bootstrap/config.toml";
 
@@ -99,7 +99,7 @@ impl Layers {
     pub fn read_file(&mut self) -> Result<(), ConfigError> {
         let named = self.find(&CONFIG).map(|found| PathBuf::from(found.value()));
         let path = named.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
-        let text = match std::fs::read_to_string(&path) {
+        let text = match given::read_text(&path) {
             Ok(text) => text,
             Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(());

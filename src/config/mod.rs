@@ -6,6 +6,7 @@
 
 mod access;
 mod bootstrap;
+mod given;
 mod layers;
 mod parse;
 mod preparing;
@@ -142,8 +143,8 @@ pub enum ConfigError {
     BadValue { origin: Origin, value: String, expected: &'static str },
     #[error("read {}: {source}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("read the token file {}: {why}", path.display())]
-    TokenFile { path: PathBuf, why: String },
+    #[error("read the token from {place}: {why}")]
+    Token { place: String, why: String },
     #[error("read the config file {}: {why}", path.display())]
     File { path: PathBuf, why: String },
     #[error("read the bootstrap file {}: it is not GARM's JSON ({why})", path.display())]

@@ -11,7 +11,7 @@ use super::parse::{boolean, duration, parse_boolean, parse_duration, parse_http_
 use super::settings::{self, Setting};
 use super::{
     Action, Bootstrap, Config, ConfigError, Dirs, Found, Jit, Layers, OnExit, Origin, Times, When,
-    Wishes,
+    Wishes, given,
 };
 use crate::garm::Claims;
 use crate::host::users::Account;
@@ -20,7 +20,7 @@ use crate::http::{ProxySettings, Store, Trust};
 pub(super) const DEADLINE: Duration = Duration::from_secs(20 * 60);
 /// Kept between the boot's deadline and the end of the token, to say `failed` in.
 const TOKEN_MARGIN: Duration = Duration::from_secs(30);
-/// A token that seems expired is still tried this long: our clock may be wrong.
+/// A token that is about to expire is still tried this long.
 const SHORTEST_DEADLINE: Duration = Duration::from_secs(30);
 const READY_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 const STOP_GRACE: Duration = Duration::from_secs(30);
@@ -143,7 +143,7 @@ pub fn trust(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Trust, Co
     };
     let mut trust = Trust::of_system(&store);
     if let Some(path) = path(layers, &settings::CA_FILE) {
-        let pem = std::fs::read(&path)
+        let pem = given::read(&path)
             .map_err(|source| ConfigError::Read { path: path.clone(), source })?;
         trust.add_pem(&pem, &path.display().to_string());
         if trust.is_empty() {
@@ -151,7 +151,9 @@ pub fn trust(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Trust, Co
         }
     }
     if let Some(bundle) = bootstrap.map(|b| b.ca_cert_bundle.as_str()).filter(|b| !b.is_empty()) {
-        match base64::engine::general_purpose::STANDARD.decode(bundle.trim()) {
+        // Whoever puts it into YAML may break its lines.
+        let bundle: String = bundle.split_whitespace().collect();
+        match base64::engine::general_purpose::STANDARD.decode(bundle) {
             Ok(pem) => {
                 trust.add_pem(&pem, "the bootstrap file's CA bundle");
             }
@@ -238,9 +240,11 @@ fn jit(layers: &Layers, bootstrap: Option<&Bootstrap>) -> Result<Jit, ConfigErro
 
 /// How long there is time for what must happen while GARM listens.
 pub(super) fn time_of_token(claims: &Claims) -> Duration {
-    let by_token =
-        claims.time_left().map(|left| left.saturating_sub(TOKEN_MARGIN).max(SHORTEST_DEADLINE));
-    by_token.unwrap_or(DEADLINE)
+    match claims.time_left() {
+        // GARM is asked whether it has expired: our clock may be hours ahead of its own.
+        None | Some(Duration::ZERO) => DEADLINE,
+        Some(left) => left.saturating_sub(TOKEN_MARGIN).max(SHORTEST_DEADLINE),
+    }
 }
 
 fn times(layers: &Layers, claims: &Claims) -> Result<Times, ConfigError> {

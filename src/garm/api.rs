@@ -3,6 +3,7 @@
 //! The token is attached here and nowhere else, so it goes to the metadata and the callback URL only.
 //! Reads are retried within the boot's patience; what a status means for the boot is the caller's.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use url::Url;
 
 use super::clock::Clock;
 use super::metadata::{CertBundle, RunnerMetadata};
-use super::{Claims, Skew};
+use super::{Claims, Refusal, Skew};
 use crate::http::{Http, HttpError, Patience, Policy, display_url, retry};
 use crate::secret::Secret;
 use crate::text;
@@ -158,10 +159,21 @@ impl Garm {
         self.read(&format!("credentials/{name}"), &policy()).await.map(Vec::from)
     }
 
-    /// `GET runner-registration-token`: handed out once per instance.
+    /// `GET runner-registration-token`: handed out once per instance. A refusal may pass, but not after
+    /// an answer that was lost: that was the one with the token.
     pub async fn registration_token(&self) -> Result<Secret, HttpError> {
         let path = "runner-registration-token";
-        let body = self.read(path, &policy()).await?;
+        let lost = Cell::new(false);
+        let ask = async || {
+            let answer = self.ask(path).await;
+            let unheard =
+                |error: &HttpError| error.status().is_none() && error.is_outcome_unknown();
+            lost.set(lost.get() || answer.as_ref().is_err_and(unheard));
+            answer
+        };
+        let policy = policy();
+        let retried = || retry::run(path, &policy, &self.patience, &ask);
+        let body = Refusal::Handler.outlast(path, &self.patience, || !lost.get(), retried).await?;
         let text = String::from_utf8_lossy(&body);
         let token = text.trim().trim_matches('"');
         if token.is_empty() || token.len() > 1024 || token.contains(['<', ' ', '\n']) {
@@ -242,11 +254,21 @@ impl Garm {
         let json = serde_json::to_vec(body).unwrap_or_default();
         let request = self
             .http
-            .request(Method::POST, url)
+            .request(Method::POST, url.clone())
             .bearer_auth(self.access.token.expose())
             .header(reqwest::header::CONTENT_TYPE, "application/json")
             .body(json);
-        self.fetch(request).await.map(|_| ())
+        let answer = self.fetch(request).await?;
+        // GARM's own is empty. A log-in page in its place would be taken for GARM's word that it knows.
+        if answer.trim_ascii_start().starts_with(b"<") {
+            return Err(HttpError::Unexpected {
+                method: Method::POST,
+                url: display_url(&url),
+                expected: "GARM's",
+                why: "it is a web page, as a log-in in front of GARM would send it".to_owned(),
+            });
+        }
+        Ok(())
     }
 
     async fn fetch(&self, request: reqwest::RequestBuilder) -> Result<bytes::Bytes, HttpError> {
@@ -256,14 +278,15 @@ impl Garm {
     }
 
     async fn read(&self, path: &str, policy: &Policy) -> Result<bytes::Bytes, HttpError> {
+        retry::run(path, policy, &self.patience, || self.ask(path)).await
+    }
+
+    /// One attempt at `GET path`.
+    async fn ask(&self, path: &str) -> Result<bytes::Bytes, HttpError> {
         let url = append(&self.access.metadata, path);
-        let attempt = || async {
-            let request =
-                self.http.request(Method::GET, url.clone()).bearer_auth(self.access.token.expose());
-            let fetched = self.fetch(request);
-            self.patience.bound(Method::GET, &url, fetched).await
-        };
-        retry::run(path, policy, &self.patience, attempt).await
+        let request =
+            self.http.request(Method::GET, url.clone()).bearer_auth(self.access.token.expose());
+        self.patience.bound(Method::GET, &url, self.fetch(request)).await
     }
 }
 

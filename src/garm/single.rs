@@ -8,17 +8,13 @@
 //! `installing`, so whoever says it has been known before; what has come since then is an earlier `idle`
 //! whose reply was lost, or a job that was faster.
 
-use std::time::Duration;
+use tracing::warn;
 
-use tracing::{info, warn};
-
+use super::Refusal;
 use super::api::{Garm, IdleOutcome, Status, policy};
 use crate::host::os::Os;
 use crate::http::retry::{self, Verdict};
 use crate::http::{HttpError, Patience};
-
-/// How long 401 may mean at first contact that GARM has not moved the instance on yet.
-const FIRST_CONTACT_WINDOW: Duration = Duration::from_secs(8);
 
 /// Why GARM has not taken a status.
 #[derive(Debug, thiserror::Error)]
@@ -114,7 +110,7 @@ impl Garm {
         patience.bound(reqwest::Method::POST, &self.access().callback, self.status(status)).await
     }
 
-    /// Does `post` again while the answer is 401, for as long as that may be too early to believe.
+    /// Does `post` again while the gate's 401 may be too early to believe.
     pub(super) async fn past_401<F>(
         &self,
         what: &str,
@@ -123,18 +119,6 @@ impl Garm {
     where
         F: Future<Output = Result<(), HttpError>>,
     {
-        let window = self.patience().at_most(FIRST_CONTACT_WINDOW);
-        let mut pause = Duration::from_millis(200);
-        loop {
-            let error = match post().await {
-                Ok(()) => return Ok(()),
-                Err(error) => error,
-            };
-            if error.status() != Some(401) || !window.pause(pause).await {
-                return Err(error);
-            }
-            info!("GARM does not know this instance yet (401); saying \"{what}\" again");
-            pause = (pause * 2).min(Duration::from_millis(1500));
-        }
+        Refusal::Gate.outlast(what, self.patience(), || true, post).await
     }
 }

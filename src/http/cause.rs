@@ -48,6 +48,9 @@ pub(super) enum Cause {
     Connect,
     /// The server's certificate is not believed; the text says why.
     Certificate(String),
+    /// The same, for it is not valid yet: a clock that is behind is often set in the first seconds of a
+    /// machine.
+    Early(String),
     /// The two have no version or algorithm of TLS in common.
     Incompatible,
     /// TLS was spoken, and something else came back.
@@ -92,7 +95,12 @@ impl Cause {
         match self {
             // A certificate that is not trusted now will not be trusted a second later.
             Self::Certificate(_) | Self::Incompatible | Self::NotTls | Self::Proxy => false,
-            Self::Name | Self::Route | Self::Connect | Self::NotHttp | Self::Other => true,
+            Self::Name
+            | Self::Route
+            | Self::Connect
+            | Self::Early(_)
+            | Self::NotHttp
+            | Self::Other => true,
         }
     }
 
@@ -122,7 +130,7 @@ impl Cause {
                 format!("{peer} did not accept the connection in time")
             }
             Self::Connect => format!("{peer} does not accept connections ({system})"),
-            Self::Certificate(why) => why.clone(),
+            Self::Certificate(why) | Self::Early(why) => why.clone(),
             Self::Incompatible => format!("no common version or algorithm of TLS ({details})"),
             Self::NotTls => {
                 format!("{peer} does not speak TLS there; should the address begin with http://?")
@@ -140,6 +148,9 @@ impl Cause {
 
 fn of_tls(tls: &Tls) -> Cause {
     match tls {
+        Tls::InvalidCertificate(
+            why @ (CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }),
+        ) => Cause::Early(certificate(why)),
         Tls::InvalidCertificate(why) => Cause::Certificate(certificate(why)),
         Tls::NoCertificatesPresented => {
             Cause::Certificate("the server shows no certificate".to_owned())

@@ -55,6 +55,15 @@ impl HttpError {
         }
     }
 
+    /// What the server said with an answer that is no success.
+    pub fn details(&self) -> Option<&str> {
+        match self {
+            Self::Status { details, .. } => Some(details),
+            Self::GaveUp { source, .. } => source.details(),
+            _ => None,
+        }
+    }
+
     /// The server's `Date`, where an answer brought one.
     pub fn date(&self) -> Option<SystemTime> {
         match self {
@@ -76,7 +85,9 @@ impl HttpError {
     /// Whether it is the server's certificate that is not believed.
     pub fn is_certificate(&self) -> bool {
         match self {
-            Self::Transport { source, .. } => matches!(Cause::of(source), Cause::Certificate(_)),
+            Self::Transport { source, .. } => {
+                matches!(Cause::of(source), Cause::Certificate(_) | Cause::Early(_))
+            }
             Self::GaveUp { source, .. } => source.is_certificate(),
             _ => false,
         }

@@ -14,6 +14,10 @@ use url::Url;
 use super::cause::Cause;
 use super::error::{HttpError, display_url};
 
+/// The longest pause that a server can ask for. Pages of "maintenance" name an hour by habit, which would
+/// be the end of the boot although the server is back in a minute.
+const LONGEST_ASKED: Duration = Duration::from_secs(120);
+
 /// How long to try at all: what the whole boot shares.
 #[derive(Debug, Clone)]
 pub struct Patience {
@@ -141,7 +145,7 @@ impl Backoff {
         patience: &Patience,
     ) -> bool {
         self.count += 1;
-        let pause = pause_before(self.count, &self.policy).max(after.unwrap_or_default());
+        let pause = asked(pause_before(self.count, &self.policy), after);
         if pause >= patience.left() {
             info!(attempt = self.count, pause_s = pause.as_secs_f32(), "{why}; no time is left");
             return false;
@@ -195,6 +199,11 @@ where
         }
     }
     unreachable!("the attempts are counted without an end")
+}
+
+/// Our own pause, or the longer one that the server asks for.
+fn asked(own: Duration, after: Option<Duration>) -> Duration {
+    own.max(after.unwrap_or_default().min(LONGEST_ASKED))
 }
 
 /// The pause after attempt number `count` (from 1): anything up to the doubled first pause.
@@ -280,6 +289,14 @@ mod tests {
             .await;
         assert_eq!(result.unwrap_err().status(), Some(429));
         assert!(began.elapsed() < Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_server_that_asks_for_an_hour_is_asked_again_before_that() {
+        let own = Duration::from_secs(3);
+        let seconds = |after| asked(own, Some(Duration::from_secs(after))).as_secs();
+        assert_eq!([seconds(0), seconds(20), seconds(3600), seconds(u64::MAX)], [3, 20, 120, 120]);
+        assert_eq!(asked(own, None), own);
     }
 
     #[tokio::test]

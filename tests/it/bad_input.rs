@@ -113,6 +113,29 @@ const ROWS: &[Row] = &[
         told: false,
     },
     Row {
+        what: "a token file that is a pipe without a writer",
+        prepare: |boot| {
+            let pipe = boot.path("pipe");
+            nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+            own_all(&pipe);
+            boot.without("BEARER_TOKEN").flag("token-file", pipe.to_str().unwrap())
+        },
+        words: &["/pipe", "did not come to an end within 10 s"],
+        told: false,
+    },
+    Row {
+        what: "a token in two lines",
+        prepare: |boot| boot.env("BEARER_TOKEN", "first-line\nsecond-line"),
+        words: &["$BEARER_TOKEN", "more than one word"],
+        told: false,
+    },
+    Row {
+        what: "a token with an invisible character",
+        prepare: |boot| boot.env("BEARER_TOKEN", "\u{200b}some-token"),
+        words: &["$BEARER_TOKEN", "U+200B", "not a token"],
+        told: false,
+    },
+    Row {
         what: "a bad metadata URL",
         prepare: |boot| boot.env("METADATA_URL", "ftp://garm.example/metadata"),
         words: &["$METADATA_URL", "ftp://garm.example/metadata", "http://"],

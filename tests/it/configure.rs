@@ -234,9 +234,21 @@ fn a_token_that_garm_does_not_give_is_named() {
     let refused = FaultKind::answer(401, "{\"error\":\"Not Authorized\",\"details\":\"\"}\n");
     sim.fault(Fault::new(Endpoint::RegistrationToken).always().kind(refused));
     let words = ["registration token", "handed out already", "401"];
-    let ended = boot_of(&sim).run().expect_failed(&sim, 12, &words).expect_no_runner(&sim);
+    let running = boot_of(&sim).flag("deadline", "4s").run();
+    let ended = running.expect_failed(&sim, 12, &words).expect_no_runner(&sim);
     assert!(ended.configures().is_empty(), "{}", ended.story(&sim));
-    assert_one_token(&ended, &sim);
+    let asked = calls_to(&sim, Endpoint::RegistrationToken).len();
+    assert!((3..12).contains(&asked), "{}", ended.story(&sim));
+}
+
+/// GARM says so as well while the forge does not take its own credentials, and has lost no token then.
+#[test]
+fn a_registration_token_that_is_refused_for_some_seconds_is_waited_for() {
+    let sim = good();
+    let refused = FaultKind::answer(401, "{\"error\":\"Not Authorized\",\"details\":\"\"}\n");
+    sim.fault(Fault::new(Endpoint::RegistrationToken).times(4).kind(refused));
+    let ended = boot_of(&sim).run().expect_job(&sim);
+    assert_eq!(calls_to(&sim, Endpoint::RegistrationToken).len(), 5, "{}", ended.story(&sim));
 }
 
 #[test]
@@ -244,7 +256,7 @@ fn a_boot_without_papers_does_not_wait_for_its_download() {
     let sim = good();
     let slow = FaultKind::SlowBody { bytes_per_sec: 20_000 };
     sim.fault(Fault::new(Endpoint::Download).always().kind(slow));
-    let refused = FaultKind::answer(401, "{\"error\":\"Not Authorized\",\"details\":\"\"}\n");
+    let refused = FaultKind::answer(403, "{\"error\":\"Forbidden\",\"details\":\"\"}\n");
     sim.fault(Fault::new(Endpoint::RegistrationToken).always().kind(refused));
     let began = Instant::now();
     boot_of(&sim).run().expect_failed(&sim, 12, &["registration token"]).expect_no_runner(&sim);

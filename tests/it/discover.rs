@@ -441,3 +441,12 @@ fn a_registration_token_whose_answer_was_lost_is_named_as_handed_out() {
     let words = ["registration token", "handed out already"];
     ended.expect_failed(&sim, 12, &words).expect_no_runner(&sim);
 }
+
+#[test]
+fn a_web_page_in_answer_to_a_status_is_not_taken_for_garms_word() {
+    let sim = good();
+    let instance = sim.create(spec());
+    sim.fault(Fault::new(Endpoint::Status).always().kind(FaultKind::CaptivePortal));
+    let ended = Boot::of(&instance).run().expect(&sim, 10).expect_no_runner(&sim);
+    ended.expect_said(&sim, "it is a web page");
+}

@@ -100,7 +100,10 @@ fn bad_input_is_named_with_where_it_stood() {
         "read $GARM_RUNNER_SHA256: \"beef\" is not 64 hexadecimal digits"
     );
     let error = refused(&[("home", "/r"), ("token-file", "/nonexistent/token")], &[]);
-    assert!(error.starts_with("read the token file /nonexistent/token: No such file"), "{error}");
+    assert!(
+        error.starts_with("read the token from the file /nonexistent/token: No such file"),
+        "{error}"
+    );
     let error = refused(&[("home", "/r"), ("user", "nobody-here")], &[]);
     assert!(error.contains("\"nobody-here\"") && error.contains("--user"), "{error}");
 }
@@ -119,4 +122,14 @@ fn a_systemd_credential_beats_the_environment() {
     let dir = dir.path().to_string_lossy().into_owned();
     let config = resolve(&[("home", "/r")], &[("CREDENTIALS_DIRECTORY", &dir)]).unwrap();
     assert_eq!(config.access.token.expose(), "e30.e30.token-from-the-credential");
+}
+
+#[test]
+fn a_token_that_seems_expired_has_the_usual_time_for_the_clock_may_be_wrong() {
+    let claims = |exp| Claims { exp: Some(exp), ..Claims::default() };
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    assert_eq!(time_of_token(&claims(now - 7200)), DEADLINE);
+    assert_eq!(time_of_token(&claims(now + 40)), SHORTEST_DEADLINE);
+    let left = time_of_token(&claims(now + 1500));
+    assert!((1465..=1470).contains(&left.as_secs()), "{left:?}");
 }
