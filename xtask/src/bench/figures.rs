@@ -119,8 +119,11 @@ fn others(report: &Value) -> String {
     };
     line("the fake Listener by itself", listener * 1000.0, "ms");
     line("in the image: boot less the Listener", overhead * 1000.0, "ms");
-    line("inflating to nowhere", number("/fetch_to_inflate/inflate/median"), "s");
-    line("fetch phase against it", number("/fetch_to_inflate/ratio"), "times");
+    let inflate = |what: &str| number(&format!("/scenarios/0/fetch_to_inflate/{what}"));
+    line("inflating to nowhere", inflate("inflate/median"), "s");
+    line("fetch phase against it", inflate("ratio/median"), "times");
+    line("  at least", inflate("ratio/min"), "times");
+    line("  at most", inflate("ratio/max"), "times");
     line("resident when idle", number("/memory/rss_idle_kb") / 1024.0, "MB");
     line("resident in a job", number("/memory/rss_in_job_kb") / 1024.0, "MB");
     line("of that not shared with the file", number("/memory/rss_anon_in_job_kb") / 1024.0, "MB");

@@ -103,7 +103,7 @@ fn measure(tools: &Tools, options: &Options) -> Result<()> {
             continue;
         }
         let sim = if scenario.far { &far } else { &near };
-        results.push(race(&scene, sim, scenario, options.rounds)?);
+        results.push(race(tools, &scene, sim, scenario, options.rounds)?);
     }
     let mut report = json!({
         "machine": machine(),
@@ -119,7 +119,6 @@ fn measure(tools: &Tools, options: &Options) -> Result<()> {
     if options.only.is_none() {
         let listener = quiet::listener(&scene, &near, options.rounds)?;
         report["listener_seconds"] = listener.to_json();
-        report["fetch_to_inflate"] = inflate_ratio(&scene, tools, &report, options.rounds)?;
         fs::write(tools.folder.join("boot.svg"), chart::draw(&report))?;
     }
     let file = tools.folder.join("boot.json");
@@ -129,10 +128,18 @@ fn measure(tools: &Tools, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Both boot in turns.
-fn race(scene: &Scene, sim: &Sim, scenario: Scenario, rounds: usize) -> Result<Value> {
+/// Both boot in turns; after a fresh one the same archive is inflated to nowhere, for the fetch to be held to.
+fn race(
+    tools: &Tools,
+    scene: &Scene,
+    sim: &Sim,
+    scenario: Scenario,
+    rounds: usize,
+) -> Result<Value> {
     let mut ours: Vec<Boot> = Vec::new();
     let mut theirs: Vec<Boot> = Vec::new();
+    let (mut inflate, mut ratios) = (Vec::new(), Vec::new());
+    let is_fresh = scenario.runner == Runner::Nowhere && !scenario.far;
     for round in 0..=rounds {
         for (who, boots) in [(Who::Agent, &mut ours), (Who::Shell, &mut theirs)] {
             let boot = boot::boot(scene, sim, who, scenario.runner)
@@ -143,22 +150,27 @@ fn race(scene: &Scene, sim: &Sim, scenario: Scenario, rounds: usize) -> Result<V
                 boots.push(boot);
             }
         }
+        if let Some(fetch) = ours.last().and_then(|boot| boot.phases.get("fetch"))
+            && is_fresh
+        {
+            let seconds = inflate_once(scene, tools)?;
+            inflate.push(seconds);
+            ratios.push(fetch / seconds);
+        }
     }
-    Ok(figures::compare(scenario.name, &ours, &theirs))
+    let mut result = figures::compare(scenario.name, &ours, &theirs);
+    if is_fresh {
+        let (inflate, ratio) = (Spread::of(inflate).to_json(), Spread::of(ratios).to_json());
+        result["fetch_to_inflate"] = json!({ "inflate": inflate, "ratio": ratio });
+    }
+    Ok(result)
 }
 
-/// The fetch phase of the fresh boots beside inflating the same archive to nowhere.
-fn inflate_ratio(scene: &Scene, tools: &Tools, report: &Value, rounds: usize) -> Result<Value> {
-    let mut seconds = Vec::new();
-    for _ in 0..rounds {
-        let text =
-            shell::read(Command::new(&tools.helper).arg(inflate::COMMAND).arg(scene.archive()))?;
-        seconds.push(text.trim().parse().context("what the inflater printed is no number")?);
-    }
-    let inflate = Spread::of(seconds);
-    let fetch = report["scenarios"][0]["ours"]["phases"]["fetch"].as_f64();
-    let fetch = fetch.context("the fresh boot has no fetch phase")?;
-    Ok(json!({ "inflate": inflate.to_json(), "fetch": fetch, "ratio": fetch / inflate.median }))
+/// The seconds that inflating the archive to nowhere takes.
+fn inflate_once(scene: &Scene, tools: &Tools) -> Result<f64> {
+    let mut inflater = Command::new(&tools.helper);
+    let text = shell::read(inflater.arg(inflate::COMMAND).arg(scene.archive()))?;
+    text.trim().parse().context("what the inflater printed is no number")
 }
 
 /// What the figures were measured on.
