@@ -3,8 +3,8 @@
 //! Theory of operation. A file that nobody will write is shared: one call in the place of seven, no bytes, no
 //! room on the disk. The folders are always the home's own and belong to the runner's account, so that a
 //! self-update of the runner, which renames and deletes, changes the home alone. What is shared stays its
-//! owner's, with its mode. So it must be of use to the runner's account as it is (readable, and executable
-//! where it is a program) and out of its reach: not its own, and not to be written by others. In the top
+//! root's, with its mode. So it must be of use to the runner's account as it is (readable, and executable
+//! where it is a program) and out of everybody's reach: root's own, and not to be written by others. In the top
 //! folder nothing is shared, for there the runner and its scripts write (`.env`, `.path`, `run-helper.sh`).
 //!
 //! A job that becomes root could write into the image's folder through the link. So files are shared only by a
@@ -28,6 +28,7 @@ use crate::tools::locate::LISTENER;
 
 /// The name of the file with which is tried what can be shared.
 const TRIAL: &str = ".garm-bootstrap.trial";
+const ROOT: u32 = 0;
 const SET_ID: u32 = 0o6000;
 /// By anyone but the owner: of what group, and by what list of access rights, does not matter.
 const OTHERS_WRITE: u32 = 0o022;
@@ -59,9 +60,10 @@ impl<'a> Sharing<'a> {
 
     fn is_of_use_and_safe(&self, meta: &Metadata) -> bool {
         let mode = meta.mode();
-        let readable = mode & 0o4 != 0;
-        let runnable = mode & 0o1 != 0 || mode & 0o111 == 0;
-        readable && runnable && mode & (OTHERS_WRITE | SET_ID) == 0 && meta.uid() != self.user.uid
+        // By group and others alike, for which of the two the account is does not matter then.
+        let readable = mode & 0o044 == 0o044;
+        let runnable = mode & 0o011 == 0o011 || mode & 0o111 == 0;
+        readable && runnable && mode & (OTHERS_WRITE | SET_ID) == 0 && meta.uid() == ROOT
     }
 }
 

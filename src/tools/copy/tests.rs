@@ -158,6 +158,8 @@ fn image_of_root() -> tempfile::TempDir {
         ("externals/setuid", 0o4755),
         ("externals/plain", 0o644),
         ("externals/theirs", 0o644),
+        ("externals/another", 0o644),
+        ("externals/not-for-the-group", 0o604),
         ("run.sh", 0o755),
     ];
     for (name, mode) in modes {
@@ -167,8 +169,10 @@ fn image_of_root() -> tempfile::TempDir {
         }
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
-    let theirs = assets.path().join("externals/theirs");
-    std::os::unix::fs::chown(theirs, Some(somebody().uid), None).unwrap();
+    for (name, uid) in [("theirs", somebody().uid), ("another", 4713)] {
+        let path = assets.path().join("externals").join(name);
+        std::os::unix::fs::chown(path, Some(uid), None).unwrap();
+    }
     assets
 }
 
