@@ -143,7 +143,7 @@ impl Plan {
         Ok(())
     }
 
-    fn share(&mut self, sharing: &Sharing<'_>) {
+    fn share(&mut self, sharing: &Sharing) {
         for file in &mut self.files {
             file.shared = sharing.takes(&file.path, &file.meta);
         }

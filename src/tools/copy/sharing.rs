@@ -23,7 +23,6 @@ use nix::unistd::geteuid;
 
 use super::Order;
 use crate::host::files;
-use crate::host::users::Account;
 use crate::tools::locate::LISTENER;
 
 /// The name of the file with which is tried what can be shared.
@@ -35,14 +34,13 @@ const OTHERS_WRITE: u32 = 0o022;
 
 /// What may be shared between the two folders.
 #[derive(Debug)]
-pub(super) struct Sharing<'a> {
-    user: &'a Account,
+pub(super) struct Sharing {
     possible: bool,
 }
 
-impl<'a> Sharing<'a> {
+impl Sharing {
     /// Between the image's folder and the one that grows.
-    pub(super) fn between(image: &Path, growing: &Path, order: &Order<'a>) -> Self {
+    pub(super) fn between(image: &Path, growing: &Path, order: &Order<'_>) -> Self {
         let possible = order.once
             && geteuid().is_root()
             && !order.user.is_root()
@@ -50,21 +48,21 @@ impl<'a> Sharing<'a> {
             && statfs(growing).is_ok_and(|fs| fs.filesystem_type() != OVERLAYFS_SUPER_MAGIC)
             && !shares_blocks(image, growing)
             && takes_links(image, growing);
-        Self { user: order.user, possible }
+        Self { possible }
     }
 
     /// Whether the file at `path`, from the image's folder, will do as it is.
     pub(super) fn takes(&self, path: &Path, meta: &Metadata) -> bool {
-        self.possible && path.components().count() > 1 && self.is_of_use_and_safe(meta)
+        self.possible && path.components().count() > 1 && is_of_use_and_safe(meta)
     }
+}
 
-    fn is_of_use_and_safe(&self, meta: &Metadata) -> bool {
-        let mode = meta.mode();
-        // By group and others alike, for which of the two the account is does not matter then.
-        let readable = mode & 0o044 == 0o044;
-        let runnable = mode & 0o011 == 0o011 || mode & 0o111 == 0;
-        readable && runnable && mode & (OTHERS_WRITE | SET_ID) == 0 && meta.uid() == ROOT
-    }
+fn is_of_use_and_safe(meta: &Metadata) -> bool {
+    let mode = meta.mode();
+    // By group and others alike, for which of the two the account is does not matter then.
+    let readable = mode & 0o044 == 0o044;
+    let runnable = mode & 0o011 == 0o011 || mode & 0o111 == 0;
+    readable && runnable && mode & (OTHERS_WRITE | SET_ID) == 0 && meta.uid() == ROOT
 }
 
 /// Whether the file system gives a copy the blocks of its original.
