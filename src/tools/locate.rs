@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use super::place::{MARKER, Marker, PARTIAL};
 use crate::host::elf::{self, Elf, Machine};
-use crate::host::os;
+use crate::host::{files, os};
 
 /// The program that listens for jobs, from the home.
 pub const LISTENER: &str = "bin/Runner.Listener";
@@ -217,7 +217,7 @@ fn is_script(path: &Path) -> io::Result<bool> {
 /// The version in the description that .NET keeps beside a program: the library entry
 /// `Runner.Listener/2.336.0`.
 fn described_version(dir: &Path) -> Option<String> {
-    let text = fs::read(dir.join("bin/Runner.Listener.deps.json")).ok()?;
+    let text = files::read_plain(&dir.join("bin/Runner.Listener.deps.json")).ok()?;
     let json: serde_json::Value = serde_json::from_slice(&text).ok()?;
     let libraries = json.get("libraries")?.as_object()?;
     let version = libraries.keys().find_map(|key| key.strip_prefix("Runner.Listener/"))?;

@@ -158,3 +158,12 @@ fn the_home_comes_first_and_the_assets_then_and_else_both_reasons_are_told() {
     assert!(reasons[0].to_string().ends_with("is an empty folder"), "{}", reasons[0]);
     assert!(matches!(find(empty, Some(&empty.join("."))), Found::Nothing(r) if r.len() == 1));
 }
+
+#[test]
+fn a_pipe_in_the_place_of_a_description_holds_nobody_up() {
+    let dir = runner();
+    let description = dir.path().join("bin/Runner.Listener.deps.json");
+    let _ = fs::remove_file(&description);
+    nix::unistd::mkfifo(&description, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert_eq!(inspect(dir.path()).unwrap().version, None);
+}
