@@ -138,6 +138,21 @@ fn read(path: &Path) -> Result<String, UsersError> {
 }
 
 #[cfg(test)]
+impl Account {
+    /// An account that no system has.
+    pub(crate) fn somebody() -> Self {
+        Self {
+            name: "somebody".to_owned(),
+            uid: 4711,
+            gid: 4712,
+            groups: vec![4712],
+            home: None,
+            shell: PathBuf::from("/bin/sh"),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

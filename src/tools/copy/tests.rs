@@ -7,17 +7,6 @@ fn order<'a>(user: &'a Account, cancel: &'a CancellationToken) -> Order<'a> {
     Order { owner: None, user, once: false, cancel }
 }
 
-fn somebody() -> Account {
-    Account {
-        name: "somebody".into(),
-        uid: 4711,
-        gid: 4712,
-        groups: vec![4712],
-        home: None,
-        shell: "/bin/sh".into(),
-    }
-}
-
 fn assets() -> tempfile::TempDir {
     let dir = locate::tests::runner();
     let at = |name: &str| dir.path().join(name);
@@ -95,7 +84,7 @@ fn a_cancelled_copy_leaves_nothing() {
 
 #[test]
 fn root_gives_the_copy_to_the_owner_and_anyone_else_keeps_it() {
-    let owner = somebody();
+    let owner = Account::somebody();
     let root = geteuid().is_root();
     let expected = if root { 4711 } else { geteuid().as_raw() };
     let (assets, dir) = (assets(), tempfile::tempdir().unwrap());
@@ -123,7 +112,7 @@ fn image(folder: &Path) -> Vec<(PathBuf, u32, u32, u64, Vec<u8>)> {
 /// Brings `assets` to a home for somebody, as root; which files are shared then.
 fn shared(assets: &Path, home: &Path, once: bool) -> Vec<String> {
     assert!(geteuid().is_root(), "only root shares files: run the tests as root");
-    let (owner, cancel) = (somebody(), CancellationToken::new());
+    let (owner, cancel) = (Account::somebody(), CancellationToken::new());
     let found = locate::inspect(assets).unwrap();
     let before = image(assets);
     let order = Order { owner: Some(&owner), once, ..order(&owner, &cancel) };
@@ -169,7 +158,7 @@ fn image_of_root() -> tempfile::TempDir {
         }
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
-    for (name, uid) in [("theirs", somebody().uid), ("another", 4713)] {
+    for (name, uid) in [("theirs", Account::somebody().uid), ("another", 4713)] {
         let path = assets.path().join("externals").join(name);
         std::os::unix::fs::chown(path, Some(uid), None).unwrap();
     }
@@ -235,7 +224,7 @@ fn a_file_that_takes_no_link_is_copied() {
 #[test]
 fn shared_files_need_no_room() {
     let (assets, dir) = (image_of_root(), tempfile::tempdir().unwrap());
-    let (owner, cancel) = (somebody(), CancellationToken::new());
+    let (owner, cancel) = (Account::somebody(), CancellationToken::new());
     let once = Order { once: true, ..order(&owner, &cancel) };
     let mut plan = Plan::of(assets.path(), dir.path()).unwrap();
     let all = plan.bytes_to_copy();

@@ -254,14 +254,7 @@ fn a_full_or_read_only_disk_is_said_with_what_to_do() {
 
 #[test]
 fn root_gives_the_home_to_its_owner_and_anyone_else_keeps_it() {
-    let owner = Account {
-        name: "somebody".into(),
-        uid: 4711,
-        gid: 4712,
-        groups: vec![4712],
-        home: None,
-        shell: "/bin/sh".into(),
-    };
+    let owner = Account::somebody();
     let root = nix::unistd::geteuid().is_root();
     let expected = if root { 4711 } else { nix::unistd::geteuid().as_raw() };
     let dir = tempfile::tempdir().unwrap();

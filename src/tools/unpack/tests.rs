@@ -100,14 +100,7 @@ fn a_runner_archive_becomes_a_tree_with_its_modes_and_links() {
 
 #[test]
 fn root_gives_everything_to_the_owner_and_anyone_else_keeps_it() {
-    let owner = Account {
-        name: "somebody".into(),
-        uid: 4711,
-        gid: 4712,
-        groups: vec![4712],
-        home: None,
-        shell: "/bin/sh".into(),
-    };
+    let owner = Account::somebody();
     let archive = Archive::new()
         .file("implied/file", b"x")
         .raw(b"told", b'5', 0o700, b"", b"")

@@ -148,7 +148,6 @@ fn a_private_download_asks_for_its_token() {
 }
 
 #[test]
-#[ignore = "packs 460 MB; run it by hand after a change of the large layout"]
 fn the_large_archive_has_the_weight_of_a_real_one() {
     let cache = tempfile::tempdir().unwrap();
     let spec = ArchiveSpec {
