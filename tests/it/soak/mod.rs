@@ -7,8 +7,6 @@
 mod judge;
 
 use std::fmt::Write as _;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use garm_sim::archive::runner_runs;
@@ -16,6 +14,7 @@ use garm_sim::{Instance, InstanceSpec, RunnerScript, Sim};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::support::seeds::{asked, try_each};
 use crate::support::{Boot, Ended, LONG, Running, Who, is_root, scripted};
 
 /// Boots in a usual run of the tests; `SOAK_BOOTS` and `SOAK_FIRST` say otherwise.
@@ -210,24 +209,9 @@ fn kill_listener(running: &Running) {
 fn a_boot_leaves_nothing_behind_and_says_how_it_ended_whatever_happens_to_it() {
     let first = asked("SOAK_FIRST").unwrap_or(1);
     let last = first + asked("SOAK_BOOTS").unwrap_or(BOOTS) - 1;
-    let (next, verdicts) = (AtomicU64::new(first), Mutex::new(Vec::new()));
-    let boots = std::thread::available_parallelism().map_or(2, usize::from) * BOOTS_PER_CORE;
     let began = Instant::now();
-    std::thread::scope(|scope| {
-        for _ in 0..boots {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Relaxed);
-                    if seed > last {
-                        return;
-                    }
-                    let verdict = judge::judge(&Trial::run(seed));
-                    verdicts.lock().unwrap().push(verdict);
-                }
-            });
-        }
-    });
-    let verdicts = verdicts.into_inner().unwrap();
+    let tried = try_each(first..=last, BOOTS_PER_CORE, |seed| judge::judge(&Trial::run(seed)));
+    let verdicts: Vec<_> = tried.into_iter().map(|(_, verdict)| verdict).collect();
     let broken: Vec<&String> = verdicts.iter().filter_map(|v| v.as_ref().err()).collect();
     let mut codes: Vec<i32> = verdicts.iter().filter_map(|v| v.as_ref().ok().copied()).collect();
     codes.sort_unstable();
@@ -237,10 +221,4 @@ fn a_boot_leaves_nothing_behind_and_says_how_it_ended_whatever_happens_to_it() {
     }
     println!("{text} {} broke a rule", broken.len());
     assert!(broken.is_empty(), "{}", broken.iter().map(|b| format!("{b}\n\n")).collect::<String>());
-}
-
-/// A number from the environment.
-fn asked(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }

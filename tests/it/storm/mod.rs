@@ -7,12 +7,11 @@
 mod judge;
 
 use std::fmt::Write as _;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use garm_sim::{ArchiveSpec, Instance, InstanceSpec, RunnerScript, Sim, SimOptions, Storm};
 
+use crate::support::seeds::{asked, try_each};
 use crate::support::{Boot, Ended, Who, is_root};
 
 /// Seeds in a usual run of the tests; `STORM_SEEDS` and `STORM_FIRST` say otherwise.
@@ -38,34 +37,12 @@ fn every_boot_in_a_storm_ends_in_idle_or_in_one_true_failure() {
     let first = asked("STORM_FIRST").unwrap_or(1);
     let last = first + asked("STORM_SEEDS").unwrap_or(SEEDS) - 1;
     let percent = asked("STORM_PERCENT").unwrap_or(PERCENT);
-    let (next, verdicts) = (AtomicU64::new(first), Mutex::new(Vec::new()));
-    let boots = std::thread::available_parallelism().map_or(2, usize::from) * BOOTS_PER_CORE;
     let began = Instant::now();
-    std::thread::scope(|scope| {
-        for _ in 0..boots {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Relaxed);
-                    if seed > last {
-                        return;
-                    }
-                    let verdict = judge::judge(&Trial::run(seed, percent));
-                    verdicts.lock().unwrap().push((seed, verdict));
-                }
-            });
-        }
-    });
-    let mut verdicts = verdicts.into_inner().unwrap();
-    verdicts.sort_unstable_by_key(|(seed, _)| *seed);
+    let trial = |seed| judge::judge(&Trial::run(seed, percent));
+    let verdicts = try_each(first..=last, BOOTS_PER_CORE, trial);
     println!("{}", summary(&verdicts, began.elapsed()));
     let broken: Vec<_> = verdicts.iter().filter_map(|(_, v)| v.as_ref().err()).collect();
     assert!(broken.is_empty(), "{} of {} runs broke a rule", broken.len(), verdicts.len());
-}
-
-/// A number from the environment.
-fn asked<T: std::str::FromStr>(name: &str) -> Option<T> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
 impl Trial {

@@ -7,6 +7,7 @@ pub mod page;
 pub mod pod;
 pub mod podman;
 mod scene;
+pub mod seeds;
 pub mod traces;
 pub mod web;
 
