@@ -1,7 +1,7 @@
-//! Being asked to leave: at every moment of a boot, idle, and with a job.
+//! Being asked to leave: idle, and with a job. `stuck` does so at every moment before.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use garm_sim::archive::{RunnerStart, runner_runs};
 use garm_sim::{
@@ -9,14 +9,11 @@ use garm_sim::{
 };
 use nix::sys::signal::Signal;
 
+use crate::stuck::FAST;
 use crate::support::after::{
-    Scene, assert_failed_once, assert_nothing_left, posted, registration_files, wait,
-    wait_for_note, wait_for_start, wait_for_status,
+    Scene, assert_nothing_left, posted, wait, wait_for_note, wait_for_status,
 };
 use crate::support::{Boot, Ended, FOR_EVER, LONG, Running, Who, scripted};
-
-/// What a person at a terminal would call at once, on a machine that is busy with other tests.
-const FAST: Duration = Duration::from_secs(6);
 
 fn sim(script: RunnerScript) -> (Sim, Instance) {
     let sim =
@@ -230,197 +227,6 @@ fn signals_that_were_ignored_or_blocked_before_us_drain_all_the_same() {
     }
 }
 
-/// A boot that stands still in one of its phases.
-struct Stuck {
-    phase: &'static str,
-    spec: InstanceSpec,
-    archive: ArchiveSpec,
-    fault: Option<Fault>,
-    /// Whether the boot has come that far.
-    there: fn(&Running, &Sim),
-    who: Who,
-}
-
-fn stuck(phase: &'static str) -> Stuck {
-    Stuck {
-        phase,
-        spec: InstanceSpec::default(),
-        archive: ArchiveSpec::default(),
-        fault: None,
-        there: |_, _| {},
-        who: Who::Plain,
-    }
-}
-
-fn hangs(endpoint: Endpoint) -> Option<Fault> {
-    Some(Fault::new(endpoint).kind(FaultKind::HangForever))
-}
-
-fn wait_for_call(running: &Running, sim: &Sim, endpoint: Endpoint) {
-    wait(running, sim, &format!("{endpoint:?} is called"), || {
-        sim.calls().iter().any(|call| call.endpoint == endpoint)
-    });
-}
-
-fn stuck_boots() -> Vec<Stuck> {
-    let script = RunnerScript::new;
-    let scripted = ArchiveSpec::scripted;
-    vec![
-        Stuck {
-            fault: Some(
-                Fault::new(Endpoint::Status).posting("installing").kind(FaultKind::HangForever),
-            ),
-            there: |running, sim| wait_for_call(running, sim, Endpoint::Status),
-            ..stuck("discover")
-        },
-        Stuck {
-            fault: Some(Fault::new(Endpoint::Status).posting("installing")),
-            there: |running, sim| wait_for_status(running, sim, "installing"),
-            ..stuck("discover")
-        },
-        Stuck {
-            fault: hangs(Endpoint::RunnerMetadata),
-            there: |running, sim| wait_for_call(running, sim, Endpoint::RunnerMetadata),
-            ..stuck("discover")
-        },
-        Stuck {
-            fault: hangs(Endpoint::Download),
-            there: |running, sim| wait_for_call(running, sim, Endpoint::Download),
-            ..stuck("fetch")
-        },
-        Stuck {
-            fault: Some(
-                Fault::new(Endpoint::Download).kind(FaultKind::SlowBody { bytes_per_sec: 120_000 }),
-            ),
-            there: |running, sim| {
-                wait_for_call(running, sim, Endpoint::Download);
-                let work = running.home().with_file_name("");
-                wait(running, sim, "the runner is being unpacked", || {
-                    let names = fs::read_dir(&work).unwrap().flatten();
-                    let mut partial =
-                        names.filter(|e| e.file_name().to_string_lossy().contains(".partial-"));
-                    partial.any(|e| fs::read_dir(e.path()).is_ok_and(|dir| dir.count() > 0))
-                });
-            },
-            ..stuck("fetch")
-        },
-        Stuck {
-            fault: hangs(Endpoint::Credentials),
-            there: |running, sim| wait_for_call(running, sim, Endpoint::CredentialsRunner),
-            ..stuck("fetch")
-        },
-        Stuck {
-            spec: InstanceSpec::with_token(),
-            fault: hangs(Endpoint::RegistrationToken),
-            there: |running, sim| wait_for_call(running, sim, Endpoint::RegistrationToken),
-            ..stuck("fetch")
-        },
-        Stuck {
-            archive: ArchiveSpec {
-                needs: vec!["libnowhere.so.7".into()],
-                ..scripted(script().deps(FOR_EVER))
-            },
-            there: |running, sim| wait_for_start(running, sim, "sim-deps"),
-            who: Who::Root,
-            ..stuck("dependencies")
-        },
-        Stuck {
-            archive: ArchiveSpec {
-                needs: vec!["libnowhere.so.7".into()],
-                ..scripted(script().deps_exit(1))
-            },
-            there: |running, sim| {
-                wait(running, sim, "the script has failed", || {
-                    running.stderr().contains("trying again")
-                });
-            },
-            who: Who::Root,
-            ..stuck("dependencies")
-        },
-        Stuck {
-            spec: InstanceSpec::with_token(),
-            archive: scripted(script().config(FOR_EVER)),
-            there: |running, sim| wait_for_start(running, sim, "configure"),
-            ..stuck("configure")
-        },
-        Stuck {
-            spec: InstanceSpec::with_token(),
-            archive: scripted(script().config_hang_hard()),
-            there: |running, sim| wait_for_start(running, sim, "configure"),
-            ..stuck("configure")
-        },
-        Stuck {
-            spec: InstanceSpec::with_token(),
-            archive: scripted(script().config_fail_times(9).config_writes_runner_then_fails()),
-            there: |running, sim| {
-                wait(running, sim, "config.sh has failed twice", || {
-                    running.stderr().contains("(attempt 2)")
-                });
-            },
-            ..stuck("configure")
-        },
-        Stuck {
-            fault: hangs(Endpoint::SystemInfo),
-            there: |running, sim| wait_for_call(running, sim, Endpoint::SystemInfo),
-            ..stuck("introduce")
-        },
-        Stuck {
-            archive: scripted(script().listen_after(FOR_EVER)),
-            there: |running, sim| wait_for_start(running, sim, "run"),
-            ..stuck("start")
-        },
-        Stuck {
-            archive: scripted(script().exit_codes("2")),
-            there: |running, sim| {
-                wait(running, sim, "the next start is due", || {
-                    running.stderr().contains("is started again")
-                });
-            },
-            ..stuck("start")
-        },
-    ]
-}
-
-#[test]
-fn a_signal_before_the_runner_is_ready_ends_any_phase_at_once() {
-    std::thread::scope(|scope| {
-        let running: Vec<_> = stuck_boots()
-            .into_iter()
-            .enumerate()
-            .map(|(n, stuck)| scope.spawn(move || stuck.is_ended(n)))
-            .collect();
-        let failed = running.into_iter().filter_map(|case| case.join().err()).count();
-        assert_eq!(failed, 0, "cases failed; each said why above");
-    });
-}
-
-impl Stuck {
-    fn is_ended(self, n: usize) {
-        let Self { phase, spec, archive, fault, there, who } = self;
-        let sim = Sim::start(SimOptions { archive, ..SimOptions::default() });
-        let instance = sim.create(spec);
-        if let Some(fault) = fault {
-            sim.fault(fault);
-        }
-        let running = Boot::of(&instance).who(who).spawn();
-        there(&running, &sim);
-        let asked = Instant::now();
-        running.signal(Signal::SIGTERM);
-        let ended = running.wait(LONG);
-        let took = asked.elapsed();
-        let scene = Scene(&sim, &ended);
-        assert_eq!(ended.code, 40, "case {n} {phase}{scene}");
-        assert!(took < FAST, "case {n} {phase} took {took:?}{scene}");
-        assert_failed_once(&sim, &ended, "stopped", phase);
-        assert_eq!(posted(&sim, "idle"), 0, "case {n} {phase}{scene}");
-        assert_nothing_left(&sim, &ended);
-        if phase == "configure" {
-            let files = registration_files(&ended.home());
-            assert!(files.is_empty(), "case {n} {files:?}{scene}");
-        }
-    }
-}
-
 #[test]
 fn a_signal_while_garm_does_not_answer_idle_drains_the_runner() {
     let (sim, instance) = sim(RunnerScript::new());
@@ -462,8 +268,13 @@ fn at_a_terminal(boot: &Boot) -> std::process::Command {
     }
     terminal.env("PROGRAM", inner.get_program()).env("ARGUMENTS", args.join(" "));
     terminal.env("SHELL", "/bin/sh").stdin(std::process::Stdio::piped());
-    terminal.stdout(std::process::Stdio::null());
+    terminal.stdout(fs::File::create(screen(boot)).unwrap());
     terminal
+}
+
+/// What the terminal shows.
+fn screen(boot: &Boot) -> std::path::PathBuf {
+    boot.path("screen")
 }
 
 #[test]
@@ -487,7 +298,10 @@ fn ctrl_c_at_a_terminal_drains_and_once_more_stops() {
             ctrl_c();
             if twice {
                 // Two at once would be one.
-                std::thread::sleep(Duration::from_millis(500));
+                let screen = screen(&boot);
+                crate::support::wait_until("the first is heard", || {
+                    fs::read_to_string(&screen).is_ok_and(|text| text.contains("asked to leave"))
+                });
                 ctrl_c();
             }
             let status = terminal.wait().unwrap();

@@ -62,6 +62,7 @@ mod secrets;
 mod settings;
 mod soak;
 mod storm;
+mod stuck;
 mod support;
 mod systemd;
 mod templates;
